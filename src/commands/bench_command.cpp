@@ -1,6 +1,7 @@
 // longreach bench: the time of a training step by operation, compared with the limits of this machine.
 #include <algorithm>
 #include <cmath>
+#include <iostream>
 #include <numeric>
 
 #include "base/contention.h"
@@ -25,6 +26,7 @@ struct BenchOptions {
     std::vector<std::string> set;
     std::vector<int64_t> contexts;
     int64_t steps = 5;
+    bool on_request = false;
 };
 
 // One model on random tokens, without data or run directory.
@@ -139,12 +141,34 @@ void print_ops(const OpTimes& timing, int64_t steps, double peak, double copy) {
     }
 }
 
+// After each line of standard input: one step, because caches and clock are another program's, then the rate of timed ones
+// and what other programs took from them. tools/peers/compare lets programs take turns step by step in this way.
+void answer_requests(StepBench& step, Ops& ops, const std::string& note, int64_t context, int64_t steps) {
+    fmt::print("ready: {}; context {}, {} tokens/step\n", note, context, step.tokens());
+    std::fflush(stdout);
+    for (std::string line; std::getline(std::cin, line);) {
+        step.step(ops);
+        const ContentionMeter meter;
+        std::vector<double> times;
+        for (int64_t i = 0; i < steps; ++i) times.push_back(seconds_of([&] { step.step(ops); }));
+        fmt::print("{:.1f} {}\n", static_cast<double>(step.tokens()) / median(times), describe(meter.seen()));
+        std::fflush(stdout);
+    }
+}
+
 ExitCode bench(const BenchOptions& options) {
     const train::Experiment experiment = load_experiment(options.config, options.set).value;
     std::string note;
     const std::unique_ptr<Ops> ops = train::open_device(experiment.system, note);
     std::vector<int64_t> contexts = options.contexts;
     if (contexts.empty()) contexts.push_back(experiment.stages.back().context);
+    if (options.on_request) {
+        require(contexts.size() == 1, ExitCode::usage, "--on-request times one context length, {} are given",
+                contexts.size());
+        StepBench step(experiment, *ops, contexts[0]);
+        answer_requests(step, *ops, note, contexts[0], options.steps);
+        return ExitCode::ok;
+    }
     for (int64_t context : contexts) {
         StepBench step(experiment, *ops, context);
         const auto timing = std::make_shared<OpTimes>(*ops);
@@ -192,7 +216,8 @@ void add_bench_command(Command& program) {
     command.option("config", options->config, "JSON config file").required();
     command.option("--set", options->set, "Override a field").repeatable();
     command.option("--contexts", options->contexts, "Context lengths to time").comma_list();
-    command.option("--steps", options->steps, "Timed steps per context");
+    command.option("--steps", options->steps, "Timed steps per context").positive();
+    command.flag("--on-request", options->on_request, "Time --steps steps after each line of standard input");
     command.run([options] { return bench(*options); });
 }
 

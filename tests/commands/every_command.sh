@@ -87,6 +87,8 @@ longreach laws
 longreach laws logn "z - slope*t" --param slope=0.1 --n 16,64 --samples 2 --out laws
 longreach theory all --n 16,64 --d 16 --samples 4 --grid 4 --out theory
 longreach bench config.json --steps 1 --contexts 64
+longreach bench config.json --steps 1 --contexts 64 --on-request <<<"go"
+grep -q '^[0-9.]* threads waited' out || { echo "bench did not answer a line"; exit 1; }
 longreach bench-attention --lengths 64 --head-dims 16 --rounds 1 --width 32 --tokens 64
 longreach doctor
 longreach --help

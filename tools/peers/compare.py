@@ -1,12 +1,14 @@
 """Runs longreach and the PyTorch peer in turns on one model and prints their training throughput.
 
-Called by `tools/peers/compare`. Programs take turns (A B C A B C ...), so that a machine that slows down
-slows all of them; a ratio is the median of the rounds' ratios. PyTorch's processes stay alive between their
-turns, compiled and warmed up; longreach's start anew and warm up each time.
+Called by `tools/peers/compare`. All programs stay alive, compiled and warmed up, and take short turns in an order that
+changes (A B C, then B C A, ...): the speed of a shared machine changes within seconds, and so it is the same for all. A
+ratio is the median of the rounds' ratios. Its interval holds the median of the ratios that such rounds have, with a
+probability of 95%, whatever their distribution is: it ends at two of the sorted ratios.
 """
 
 import argparse
 import json
+import math
 import os
 import platform
 import re
@@ -18,74 +20,20 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
 HERE = Path(__file__).resolve().parent
+LONGREACH = "longreach"
 PAUSE = 0.5  # seconds between turns: threads of the last program stop spinning
 
 
-class Program(Protocol):
-    name: str
+class Program:
+    """A process that answers each line with tokens per second, perhaps followed by what it noticed."""
 
-    def tokens_per_second(self) -> float: ...
-
-    def close(self) -> None: ...
-
-
-@dataclass
-class Case:
-    config: Path
-    context: int
-    precision: str
-    args: argparse.Namespace
-
-
-class Longreach:
-    name = "longreach"
-
-    def __init__(self, case: Case) -> None:
-        settings = {
-            "batch.tokens": case.args.tokens,
-            "system.precision": case.precision,
-            "system.threads": case.args.threads,
-            "system.device": "cpu",
-        }
-        self.command = [case.args.longreach, "bench", str(case.config), "--contexts", str(case.context)]
-        self.command += ["--steps", str(case.args.steps)]
-        for key, value in settings.items():
-            self.command += ["--set", f"{key}={value}"]
-        self.peaks: list[float] = []
-        self.shares: list[list[int]] = []  # percent of the products around a step, without and with recomputation
-        self.contention: list[str] = []  # as `bench` says it, a turn each
-
-    def tokens_per_second(self) -> float:
-        done = subprocess.run(self.command, capture_output=True, text=True)
-        found = re.search(r"context \d+: (\d+) tokens/step, median ([\d.]+) ms", done.stdout)
-        if done.returncode != 0 or not found:
-            raise SystemExit(f"{' '.join(self.command)} failed:\n{done.stdout}{done.stderr}")
-        if peak := re.search(r"of the measured ([\d.]+) GFLOP/s", done.stdout):
-            self.peaks.append(float(peak[1]))
-        if share := re.search(r"^of the products timed around each step: (\d+)%, and (\d+)%", done.stdout, re.MULTILINE):
-            self.shares.append([int(share[1]), int(share[2])])
-        if seen := re.search(r"^contention: (.*)", done.stdout, re.MULTILINE):
-            self.contention.append(seen[1])
-        return int(found[1]) / float(found[2]) * 1e3
-
-    def close(self) -> None:
-        pass
-
-
-class Torch:
-    """torch_train.py, which times some steps after each line it is sent."""
-
-    def __init__(self, case: Case, name: str, flags: list[str], environment: dict[str, str]) -> None:
+    def __init__(self, name: str, command: list[str], environment: dict[str, str]) -> None:
         self.name = name
-        command = [sys.executable, str(HERE / "torch_train.py"), str(case.config), "--random-tokens"]
-        command += ["--on-request", "--context", str(case.context), "--precision", case.precision]
-        command += ["--threads", str(case.args.threads), "--step-tokens", str(case.args.tokens)]
-        command += ["--steps", str(case.args.steps), *flags]
+        self.noticed: list[str] = []
         self.errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             command,
@@ -109,13 +57,41 @@ class Torch:
         assert self.process.stdin
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
-        return float(self.answer())
+        rate, _, noticed = self.answer().partition(" ")
+        self.noticed += [noticed] if noticed else []
+        return float(rate)
 
     def close(self) -> None:
         assert self.process.stdin
         self.process.stdin.close()
         self.process.wait()
         self.errors.close()
+
+
+@dataclass
+class Case:
+    config: Path
+    context: int
+    precision: str
+    args: argparse.Namespace
+
+    def longreach(self, *options: str) -> list[str]:
+        settings = {
+            "batch.tokens": self.args.tokens,
+            "system.precision": self.precision,
+            "system.threads": self.args.threads,
+            "system.device": "cpu",
+        }
+        command = [self.args.longreach, "bench", str(self.config), "--contexts", str(self.context), *options]
+        for key, value in settings.items():
+            command += ["--set", f"{key}={value}"]
+        return command
+
+    def torch(self, *options: str) -> list[str]:
+        command = [sys.executable, str(HERE / "torch_train.py"), str(self.config), "--random-tokens"]
+        command += ["--on-request", "--context", str(self.context), "--precision", self.precision]
+        command += ["--threads", str(self.args.threads), "--step-tokens", str(self.args.tokens)]
+        return [*command, "--steps", str(self.args.steps), *options]
 
 
 def mkl_shim(folder: str) -> dict[str, str]:
@@ -132,28 +108,39 @@ def mkl_shim(folder: str) -> dict[str, str]:
 
 def start(case: Case, shim: dict[str, str]) -> list[Program]:
     print(f"{case.config.stem}, context {case.context}, {case.precision}: starting", file=sys.stderr)
-    programs: list[Program] = [Longreach(case)]
+    command = case.longreach("--steps", str(case.args.steps), "--on-request")
+    programs = [Program(LONGREACH, command, {})]
     for kind, flags in (("eager", []), ("compile", ["--compile"])):
-        programs.append(Torch(case, f"torch {kind}", flags, {}))
+        programs.append(Program(f"torch {kind}", case.torch(*flags), {}))
         if shim:
-            programs.append(Torch(case, f"torch {kind}, MKL with AVX-512", flags, shim))
+            programs.append(Program(f"torch {kind}, MKL with AVX-512", case.torch(*flags), shim))
     return programs
+
+
+def interval_of_median(ordered: list[float]) -> tuple[float, float]:
+    """Two of the sorted values, between which the median of their distribution lies with a probability of 95% or more."""
+    n, first, below = len(ordered), 0, 0.5 ** len(ordered)
+    while below + math.comb(n, first + 1) * 0.5**n <= 0.025:  # at most so many values are below the median
+        first += 1
+        below += math.comb(n, first) * 0.5**n
+    return ordered[first], ordered[n - 1 - first]
 
 
 @dataclass
 class Result:
     case: Case
     rates: dict[str, list[float]] = field(default_factory=dict)  # by program, one per round
-    peak: float = 0
-    shares: list[list[int]] = field(default_factory=list)
-    contention: list[str] = field(default_factory=list)
+    contention: list[str] = field(default_factory=list)  # as longreach says it, one per round
+    bench: str = ""  # what `longreach bench` printed afterwards
 
     def rows(self) -> list[str]:
-        ours, out = self.rates[Longreach.name], []
+        ours, out = self.rates[LONGREACH], []
         where = f"{self.case.config.stem} | {self.case.context} | {self.case.precision}"
         for name, rates in self.rates.items():
             ratios = sorted(mine / theirs for mine, theirs in zip(ours, rates))
-            ratio = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})"
+            low, high = interval_of_median(ratios)
+            quartiles = statistics.quantiles(ratios, n=4)
+            ratio = f"{statistics.median(ratios):.2f} ({low:.2f}-{high:.2f}) | {quartiles[0]:.2f}-{quartiles[2]:.2f}"
             out.append(f"| {where} | {name} | {statistics.median(rates):.0f} | {ratio} |")
         return out
 
@@ -162,17 +149,16 @@ def measure(case: Case, shim: dict[str, str]) -> Result:
     programs = start(case, shim)
     result = Result(case, {program.name: [] for program in programs})
     for turn in range(case.args.rounds):
-        for program in programs:
+        first = turn % len(programs)
+        for program in programs[first:] + programs[:first]:
             time.sleep(PAUSE)
             result.rates[program.name].append(program.tokens_per_second())
         latest = ", ".join(f"{name} {rates[-1]:.0f}" for name, rates in result.rates.items())
         print(f"  round {turn + 1}: {latest}", file=sys.stderr)
     for program in programs:
         program.close()
-    if isinstance(programs[0], Longreach):
-        result.peak = max(programs[0].peaks, default=0)
-        result.shares = programs[0].shares
-        result.contention = programs[0].contention
+    result.contention = programs[0].noticed
+    result.bench = subprocess.run(case.longreach(), capture_output=True, text=True, check=True).stdout
     return result
 
 
@@ -204,8 +190,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--precisions", default="fp32", help="fp32, bf16 or fp32,bf16")
     parser.add_argument("--tokens", type=int, default=8192, help="tokens per step, of every program")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=5, help="timed steps per turn; their median counts")
+    parser.add_argument("--rounds", type=int, default=40, help="6 or more")
+    parser.add_argument("--steps", type=int, default=1, help="timed steps per turn; their median counts")
     parser.add_argument("--longreach", default="build/longreach", help="the program")
     parser.add_argument("--no-shim", action="store_true", help="PyTorch only as installed, also on AMD")
     parser.add_argument("--json", type=Path, help="also write every round's rate here")
@@ -214,6 +200,8 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     args = parse()
+    if args.rounds < 6:
+        raise SystemExit("--rounds: fewer than 6 give no interval of 95%")
     if not shutil.which(args.longreach):
         raise SystemExit(
             f"{args.longreach} is missing: cmake --preset release && cmake --build --preset release"
@@ -226,25 +214,20 @@ def main() -> int:
                 for context in args.contexts:
                     results.append(measure(Case(Path(config), context, precision, args), shim))
     print(f"{cpu_name()}, {args.threads} threads; {args.tokens} tokens per step; PyTorch {torch.__version__}")
-    print(f"{args.rounds} rounds of {args.steps} steps, programs in turn; load {load_before} before")
-    for precision in args.precisions.split(","):
-        peak = max(r.peak for r in results if r.case.precision == precision)
-        print(f"longreach's best matrix product meanwhile: {peak:.0f} GFLOP/s in {precision}")
+    print(f"{args.rounds} rounds, {args.steps} timed per turn; load {load_before} before")
     for r in results:
-        if not r.shares:  # a program from before these lines
-            continue
-        step, computed = (statistics.median(column) for column in zip(*r.shares))
-        print(
-            f"longreach's steps at {r.case.context} in {r.case.precision}: {step:.0f}% of the products timed "
-            f"around them, {computed:.0f}% with what operations compute again"
-        )
+        of = f"{r.case.config.stem}, {r.case.context}, {r.case.precision}"
+        if peak := re.search(r"of the measured (\d+ GFLOP/s)", r.bench):
+            print(f"{of}: longreach's best matrix product after the rounds: {peak[1]}")
+        if share := re.search(r"^of the products timed around each step: .*", r.bench, re.MULTILINE):
+            print(f"{of}: longreach's steps, {share[0]}")
     # The turn with most of it: what its ratios may have suffered from.
     worst = max((line for r in results for line in r.contention), key=percents, default="")
     if worst:
         print(f"longreach's worst turn: {worst}")
     print()
-    print("| model | context | precision | program | tokens/s | longreach / it (range) |")
-    print("|---|---:|---|---|---:|---:|")
+    print("| model | context | precision | program | tokens/s | longreach / it (95%) | quartiles |")
+    print("|---|---:|---|---|---:|---:|---:|")
     print("\n".join(row for result in results for row in result.rows()))
     if args.json:
         raw = [
