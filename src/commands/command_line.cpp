@@ -1,6 +1,7 @@
 #include "commands/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <limits>
 
 #include "base/build_info.h"
 #include "base/error.h"
@@ -62,6 +63,12 @@ std::string unknown_name(const CLI::App& app, int argc, const char* const* argv)
     return "";
 }
 
+// NaN where the text is anything but a number. The parser's own checks of a sign print the largest double.
+double real(const std::string& text) {
+    double value = 0;
+    return CLI::detail::lexical_cast(text, value) ? value : std::numeric_limits<double>::quiet_NaN();
+}
+
 }  // namespace
 
 Option& Option::required() {
@@ -98,11 +105,14 @@ Option& Option::in_real_range(double lowest, double highest) {
     return *this;
 }
 Option& Option::positive() {
-    option_->check(CLI::PositiveNumber);
+    option_->check([](const std::string& text) { return real(text) > 0 ? "" : "must be a number above 0"; },
+                   "POSITIVE");
     return *this;
 }
 Option& Option::not_negative() {
-    option_->check(CLI::NonNegativeNumber);
+    option_->check(
+        [](const std::string& text) { return real(text) >= 0 ? "" : "must be a number of 0 or more"; },
+        "NONNEGATIVE");
     return *this;
 }
 Option& Option::one_of(const std::vector<std::string>& words) {
