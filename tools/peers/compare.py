@@ -1,7 +1,7 @@
 """Runs longreach and the PyTorch peer in turns on one model and prints their training throughput.
 
 Called by `tools/peers/compare`. All programs stay alive, compiled and warmed up, and take short turns in an order that
-changes (A B C, then B C A, ...): the speed of a shared machine changes within seconds, and so it is the same for all. A
+changes (A B C, then B C A, ...): the speed of a shared machine changes within seconds, and short turns share it. A
 ratio is the median of the rounds' ratios. Its interval holds the median of the ratios that such rounds have, with a
 probability of 95%, whatever their distribution is: it ends at two of the sorted ratios.
 """
@@ -120,7 +120,7 @@ def start(case: Case, shim: dict[str, str]) -> list[Program]:
 def interval_of_median(ordered: list[float]) -> tuple[float, float]:
     """Two of the sorted values, between which the median of their distribution lies with a probability of 95% or more."""
     n, first, below = len(ordered), 0, 0.5 ** len(ordered)
-    while below + math.comb(n, first + 1) * 0.5**n <= 0.025:  # at most so many values are below the median
+    while below + math.comb(n, first + 1) * 0.5**n <= 0.025:  # no more than first + 1 lie below the median
         first += 1
         below += math.comb(n, first) * 0.5**n
     return ordered[first], ordered[n - 1 - first]
@@ -158,7 +158,8 @@ def measure(case: Case, shim: dict[str, str]) -> Result:
     for program in programs:
         program.close()
     result.contention = programs[0].noticed
-    result.bench = subprocess.run(case.longreach(), capture_output=True, text=True, check=True).stdout
+    # If this fails, its lines are missing from the output, but the rounds are not lost.
+    result.bench = subprocess.run(case.longreach(), capture_output=True, text=True).stdout
     return result
 
 
@@ -214,7 +215,7 @@ def main() -> int:
                 for context in args.contexts:
                     results.append(measure(Case(Path(config), context, precision, args), shim))
     print(f"{cpu_name()}, {args.threads} threads; {args.tokens} tokens per step; PyTorch {torch.__version__}")
-    print(f"{args.rounds} rounds, {args.steps} timed per turn; load {load_before} before")
+    print(f"{args.rounds} rounds, {args.steps} timed steps per turn; load {load_before} before")
     for r in results:
         of = f"{r.case.config.stem}, {r.case.context}, {r.case.precision}"
         if peak := re.search(r"of the measured (\d+ GFLOP/s)", r.bench):
