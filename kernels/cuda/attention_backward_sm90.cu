@@ -74,7 +74,6 @@ struct Sm90Backward {
     static constexpr int groups = 2, own = 128, threads = 128 * (groups + 1);
     static constexpr int queries_met = D == 64 ? 96 : 64, query_stages = 2;  // by the key pass
     static constexpr int keys_met = D == 64 ? 128 : 64, key_stages = 3;      // by the query pass
-    static constexpr int copier_registers = 32, computer_registers = 240;    // of 65,536
 };
 
 // What the gradients of a tile of scores need besides products: its table or the forget sums of its columns, and of the
@@ -111,6 +110,10 @@ struct alignas(16) SecondParts {
 template <int D, ScoreMode mode>
 struct KeyPass {
     using Shape = Sm90Backward<D>;
+    // The warps that write terms need more than 24; with tables or forget sums the others need all that can be had, and
+    // the terms' warps, which wait most of the time, keep up to 32 bytes in local memory.
+    using Registers = std::conditional_t<D == 64 || mode == ScoreMode::plain, RegisterSplit<Shape::threads, 40, 232>,
+                                         RegisterSplit<Shape::threads, 24, 240>>;
     static constexpr int met = Shape::queries_met, stages = Shape::query_stages;
     BoxedTile<Shape::own, D> k, v;  // then their gradients
     BoxedTile<met, D> q[stages], dout[stages];
@@ -343,11 +346,11 @@ void key_sm90_kernel(const __grid_constant__ Sm90BackwardArguments x) {
     }
     __syncthreads();
     if (threadIdx.x < 128) {
-        fewer_registers<Pass::Shape::copier_registers>();
+        fewer_registers<Pass::Registers::copier>();
         if (threadIdx.x == 0) copy_queries(x, block);
         if (threadIdx.x >= 32) write_terms(x, block);
     } else {
-        more_registers<Pass::Shape::computer_registers>();
+        more_registers<Pass::Registers::computer>();
         compute_keys(x, block);
     }
 }
@@ -357,6 +360,7 @@ void key_sm90_kernel(const __grid_constant__ Sm90BackwardArguments x) {
 template <int D, ScoreMode mode>
 struct QueryPass {
     using Shape = Sm90Backward<D>;
+    using Registers = RegisterSplit<Shape::threads, 24, 240>;
     static constexpr int met = Shape::keys_met, stages = Shape::key_stages;
     BoxedTile<Shape::own, D> q, dout;  // then dQ in the place of q
     BoxedTile<met, D> k[stages], v[stages];
@@ -535,14 +539,14 @@ void query_sm90_kernel(const __grid_constant__ Sm90BackwardArguments x) {
     }
     __syncthreads();
     if (threadIdx.x < 128) {
-        fewer_registers<Pass::Shape::copier_registers>();
+        fewer_registers<Pass::Registers::copier>();
         if (threadIdx.x == 0) copy_keys(x, block);
         if constexpr (mode != ScoreMode::plain)
             if (threadIdx.x >= 32)
                 write_tables<Pass::Shape::own, Pass::met, mode>(x.a, x.list, block.table, block.columns,
                                                                 block.of_met);
     } else {
-        more_registers<Pass::Shape::computer_registers>();
+        more_registers<Pass::Registers::computer>();
         compute_queries(x, block);
     }
 }

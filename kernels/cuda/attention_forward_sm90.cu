@@ -28,8 +28,7 @@ template <int D>
 struct Sm90Forward {
     static constexpr int groups = D == 64 ? 3 : 2, rows = 64 * groups, keys = 128, stages = 2;
     static constexpr int threads = 128 * (groups + 1);
-    // Of the 65,536 registers of a multiprocessor.
-    static constexpr int copier_registers = 32, computer_registers = D == 64 ? 160 : 240;
+    using Registers = std::conditional_t<D == 64, RegisterSplit<threads, 32, 160>, RegisterSplit<threads, 24, 240>>;
 };
 
 template <int D, ScoreMode mode>
@@ -372,14 +371,14 @@ void attention_sm90_kernel(const __grid_constant__ Sm90ForwardArguments x) {
     }
     __syncthreads();
     if (threadIdx.x < 128) {
-        fewer_registers<Shape::copier_registers>();
+        fewer_registers<Shape::Registers::copier>();
         if (threadIdx.x == 0) copy_tiles(x, block);
         if constexpr (mode != ScoreMode::plain)
             if (threadIdx.x >= 32)
                 write_tables<Shape::rows, Shape::keys, mode>(x.a, x.list, block.table, block.sums,
                                                              block.of_k);
     } else {
-        more_registers<Shape::computer_registers>();
+        more_registers<Shape::Registers::computer>();
         compute_tiles(x, block);
     }
 }

@@ -108,7 +108,9 @@ DEVICE void tensor_stores_read() {
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
-// Registers per thread of the calling warpgroup, all four warps together; a multiple of 8 from 24 to 240.
+// Registers per thread of the calling warpgroup, all four warps together; a multiple of 8 from 24 to 240. A block's pool
+// is what it was launched with: more_registers() waits until fewer_registers() of others has made room, for ever if
+// nobody does (RegisterSplit in tiles_sm90.cuh).
 template <int registers>
 DEVICE void fewer_registers() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));

@@ -28,8 +28,7 @@ namespace {
 
 constexpr int groups = 2, rows = 64 * groups, columns = 256, depth = 64, stages = 3;
 constexpr int block_threads = 128 * (groups + 1);
-// Of the 65,536 registers of a multiprocessor.
-constexpr int copier_registers = 32, computer_registers = 240;
+using Registers = RegisterSplit<block_threads, 24, 240>;
 
 template <bool backward>
 struct Relu2Layout {
@@ -192,10 +191,10 @@ void relu2_sm90_kernel(const __grid_constant__ Relu2Arguments x) {
     }
     __syncthreads();
     if (threadIdx.x < 128) {
-        fewer_registers<copier_registers>();
+        fewer_registers<Registers::copier>();
         if (threadIdx.x == 0) copy_operands(x, block);
     } else {
-        more_registers<computer_registers>();
+        more_registers<Registers::computer>();
         compute_tiles(x, block);
     }
 }

@@ -64,6 +64,17 @@ struct RingBarriers {
 
 // --- warpgroups
 
+// Registers per thread of the warpgroup that copies and of the `threads` / 128 - 1 that compute. They share what the block
+// was launched with, not the registers of the multiprocessor: __launch_bounds__(threads, 1) makes ptxas give each thread
+// 65,536 / threads, rounded down to 8 (168 of 384 threads, 128 of 512). A split that asks for more never starts.
+template <int threads, int of_copier, int of_computer>
+struct RegisterSplit {
+    static constexpr int at_launch = 65536 / threads / 8 * 8, computers = threads / 128 - 1;
+    static constexpr int copier = of_copier, computer = of_computer;
+    static_assert(copier <= at_launch && at_launch <= computer, "the copier gives, the others take");
+    static_assert(copier + computers * computer <= (1 + computers) * at_launch);
+};
+
 enum NamedBarrier { first_turn = 1, first_group = 4 };
 
 // Waits for the other threads of a computing warpgroup.

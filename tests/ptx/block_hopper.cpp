@@ -298,6 +298,8 @@ void Block::start_hopper() {
         one.in_flight.assign(entry_.registers.size(), 0);
     }
     hopper_.log.resize((warps_.size() + 3) / 4);
+    // What ptxas gives a thread of a block that has the multiprocessor for itself.
+    hopper_.registers.assign((warps_.size() + 3) / 4, {.have = std::min(65536 / threads_ / 8 * 8, 248)});
 }
 
 }  // namespace longreach::ptx

@@ -155,12 +155,30 @@ void Block::multiply(const WarpProduct& product) {
         }
 }
 
-// Registers are not counted here, only the numbers that the manual allows.
+// setmaxnreg.inc waits until the block's pool has what it asks for; .dec gives to it.
 bool Block::register_count(const Step& s, uint32_t lanes) {
     if (!met(s, ~0u, lanes)) return false;
-    const uint64_t registers = used(s, *s.a, 0);
-    if (registers < 24 || registers > 256 || registers % 8 != 0)
+    const auto wanted = static_cast<int64_t>(used(s, *s.a, 0));
+    if (wanted < 24 || wanted > 256 || wanted % 8 != 0)
         fault(s, -1, "a multiple of 8 from 24 to 256 expected");
+    const auto warp = static_cast<size_t>(warp_ - warps_.data());
+    WarpgroupRegisters& group = hopper_.registers[warp / 4];
+    if (group.step != nullptr && group.step != &s) fault(s, -1, "a warp of the warpgroup is at another setmaxnreg");
+    if (s.in->has("inc") ? wanted < group.have : wanted > group.have)
+        fault(s, -1, "a change in the other direction from " + std::to_string(group.have));
+    group.step = &s;
+    group.came |= 1u << warp % 4;
+    if (!group.granted && group.came == 0xf) {
+        const int64_t more = (wanted - group.have) * 128;
+        if (more > hopper_.free_registers) return false;
+        hopper_.free_registers -= more;
+        group.have = wanted;
+        group.granted = true;
+        look_again();
+    }
+    if (!group.granted) return false;
+    group.passed |= 1u << warp % 4;
+    if (group.passed == 0xf) group = {.have = group.have};
     return true;
 }
 

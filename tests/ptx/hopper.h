@@ -55,6 +55,14 @@ struct NamedBarrier {
     std::vector<size_t> warps, waiting;
 };
 
+// Registers per thread of a warpgroup. setmaxnreg is one instruction of its four warps.
+struct WarpgroupRegisters {
+    int64_t have = 0;
+    const Step* step = nullptr;    // that its warps are at
+    uint32_t came = 0, passed = 0;  // warps
+    bool granted = false;
+};
+
 struct HopperState {
     bool used = false;  // the kernel has such instructions
     std::map<uint64_t, Mbarrier> barriers;
@@ -62,6 +70,9 @@ struct HopperState {
     std::vector<BulkCopy> loads, stores;
     std::map<int, int> store_groups;            // committed, by thread
     std::vector<WarpProducts> products;         // by warp
+    // The block's pool: what setmaxnreg.dec gave back and .inc has not taken. Nothing at the launch.
+    int64_t free_registers = 0;
+    std::vector<WarpgroupRegisters> registers;
     std::vector<std::vector<WarpProduct>> log;  // by warpgroup: what its first warp at each product said
     // By byte of shared memory: 1 + the thread that wrote it and has not executed fence.proxy.async since; 0: none.
     std::vector<uint16_t> unfenced;

@@ -156,6 +156,9 @@ const Planted planted[] = {
     {"a store not waited for", "cp.async.bulk.wait_group.read 0;", ""},
     {"registers not in steps of 8", "setmaxnreg.inc.sync.aligned.u32 240",
      "setmaxnreg.inc.sync.aligned.u32 236"},
+    {"32 + 2 * 240 registers of 3 * 168", "setmaxnreg.dec.sync.aligned.u32 24",
+     "setmaxnreg.dec.sync.aligned.u32 32"},
+    {"nobody gives registers back", "setmaxnreg.dec.sync.aligned.u32 24;", ""},
 };
 
 }  // namespace

@@ -33,6 +33,8 @@ enum Fault {
     no_products_fence,
     fence_before_writes,  // products_fence() before the registers of a are written
     no_room,              // the producer keeps its registers, the consumers ask for more
+    old_split,            // 32 + 2 * 240 registers where 3 * 168 were launched with
+    three_warps_ask,      // for more registers
     unequal_descriptors,  // among the warps of a warpgroup
     named_count,          // sync and arrive of one barrier with different counts
     store_not_waited_for,
@@ -194,10 +196,11 @@ void pipeline(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUt
     if (fault != no_barrier_behind_init) __syncthreads();
     int group = static_cast<int>(threadIdx.x / 128);
     if (group == 0) {
-        if (fault != no_room) fewer_registers<fault == odd_registers ? 28 : 24>();
+        constexpr int registers = fault == odd_registers ? 28 : fault == old_split ? 32 : 24;
+        if (fault != no_room) fewer_registers<registers>();
         if (threadIdx.x == 0) produce<fault>(s, q, k, v, table, tiles);
     } else {
-        more_registers<240>();
+        if (fault != three_warps_ask || threadIdx.x % 128 >= 32) more_registers<240>();
         consume<fault>(s, out, tiles, group - 1);
     }
 }

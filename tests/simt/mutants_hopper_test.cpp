@@ -140,6 +140,8 @@ std::vector<Planted> planted() {
         PLANTED(no_products_fence, "no products_fence", product_unfenced),
         PLANTED(fence_before_writes, "products_fence before the writes of a", product_unfenced),
         PLANTED(no_room, "more registers than are free", register_pool),
+        PLANTED(old_split, "32 + 2 * 240 registers of 3 * 168", register_pool),
+        PLANTED(three_warps_ask, "three of four warps ask for registers", deadlock, register_pool),
         PLANTED(unequal_descriptors, "descriptors differ among warps", product_mismatch),
         PLANTED(named_count, "named barrier with two counts", named_barrier_misused),
         PLANTED(store_not_waited_for, "a store left under way", async_unwaited),

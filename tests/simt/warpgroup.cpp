@@ -102,7 +102,8 @@ void Warpgroups::start_block(size_t threads, int registers) {
     threads_.assign(threads, ThreadState());
     groups_.assign((threads + lanes - 1) / lanes, Group());
     for (Group& group : groups_) group.registers = registers;
-    free_registers_ = 65536 - registers * static_cast<int>(threads);
+    // The block owns what it was launched with, whatever else the multiprocessor has: its pool begins empty.
+    free_registers_ = 0;
     products_.clear();
     readers_.clear();
 }
