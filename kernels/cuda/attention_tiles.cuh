@@ -278,7 +278,7 @@ struct AttentionInput {
     float bias_of_gain;  // times log2(e); of the host, so that kernels read it as a constant
     int batch, length, heads, kv_heads, channels, far_from;
     bool vectors;
-    DEVICE int64_t tokens() const { return static_cast<int64_t>(batch) * length; }
+    HOST_DEVICE int64_t tokens() const { return static_cast<int64_t>(batch) * length; }
     DEVICE int first_visible(int sequence, int i) const {
         return row_start ? row_start[static_cast<int64_t>(sequence) * length + i] : 0;
     }

@@ -3,7 +3,8 @@
 //
 //   kernel       KERNEL(256) void name(pointers and plain structs by value): threads per block at most 256;
 //                KERNEL(128, 1): registers may go up to what one block of 128 threads can have
-//   device code  DEVICE float f(float x)
+//   device code  DEVICE float f(float x); HOST_DEVICE what launches call too (nvcc makes a call of a DEVICE function from
+//                host code end the program, often without a word; cuda_host_calls looks for such calls)
 //   shared       struct Layout { float x[256]; };  Layout& s = shared<Layout>();  one struct per block, its
 //                size is what the launch asks for: shared_bytes = sizeof(Layout)
 //   launch       launch(name, {grid, block, sizeof(Layout), stream}, arguments...), never <<<>>>
@@ -22,6 +23,7 @@
 
 #define KERNEL(...) __global__ __launch_bounds__(__VA_ARGS__)
 #define DEVICE __device__ __forceinline__
+#define HOST_DEVICE __host__ __device__ __forceinline__
 
 namespace longreach::cuda {
 

@@ -18,6 +18,7 @@
 // The threads of the bound, in units of 32, as nops at the function's head, where the harness counts them.
 #define KERNEL(threads, ...) __attribute__((noinline, patchable_function_entry(((threads) + 31) / 32, 0)))
 #define DEVICE inline
+#define HOST_DEVICE inline
 #undef __grid_constant__
 #define __grid_constant__
 
