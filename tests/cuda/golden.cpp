@@ -176,6 +176,67 @@ void add_functions(std::vector<GoldenSet>& sets, Drawn& drawn) {
     sets.push_back(same);
 }
 
+// Two bfloat16 a word.
+Words packed(const std::vector<uint32_t>& halves) {
+    Words words(halves.size() / 2);
+    for (size_t i = 0; i < halves.size(); ++i) words[i / 2] |= halves[i] << 16 * (i % 2);
+    return words;
+}
+template <class Draw>
+std::vector<uint32_t> drawn_matrix(size_t count, Draw draw) {
+    std::vector<uint32_t> all(count);
+    for (uint32_t& one : all) one = draw();
+    return all;
+}
+
+// d [64, n] + a [64, 32] b [32, n]. exact: of small multiples of 1/16, so that every order of additions gives one sum.
+GoldenSet wgmma(Drawn& drawn, const std::string& op, size_t n, bool exact) {
+    const auto small = [&] { return (static_cast<float>(drawn.below(65)) - 32.0f) / 16.0f; };
+    const auto operand = [&] { return bf16(exact ? small() : drawn.normal()); };
+    const auto a = drawn_matrix(size_t{64} * 32, operand), b = drawn_matrix(32 * n, operand),
+               d = drawn_matrix(64 * n, [&] { return bits(exact ? small() : drawn.normal()); });
+    GoldenSet set{op, packed(a), {}, {}};
+    for (uint32_t word : packed(b)) set.in.push_back(word);
+    set.in.insert(set.in.end(), d.begin(), d.end());
+    if (!exact) return set;
+    const auto value = [](uint32_t half) { return std::bit_cast<float>(half << 16); };
+    for (size_t row = 0; row < 64; ++row)
+        for (size_t column = 0; column < n; ++column) {
+            auto sum = std::bit_cast<float>(d[row * n + column]);
+            for (size_t k = 0; k < 32; ++k) sum += value(a[row * 32 + k]) * value(b[k * n + column]);
+            set.expected.push_back(bits(sum));
+        }
+    return set;
+}
+
+void add_boxes(std::vector<GoldenSet>& sets, Drawn& drawn) {
+    constexpr int columns = golden_columns, rows = golden_rows, sequences = golden_sequences;
+    const int places[][3] = {{0, 0, 0}, {64, 8, 1}, {8, 32, 2}, {0, -3, 1}, {-8, 39, 0}};
+    for (bool stores : {false, true})
+        for (const auto& at : places) {
+            if (stores && (at[0] < 0 || at[1] < 0)) continue;
+            auto tensor = drawn_matrix(size_t{columns} * rows * sequences, [&] { return drawn.word() & 0xffff; });
+            auto box = drawn_matrix(size_t{16} * 64, [&] { return drawn.word() & 0xffff; });
+            GoldenSet set{stores ? "tensor_store" : "tensor_copy", packed(tensor), {}, {}};
+            for (int i : at) set.in.push_back(static_cast<uint32_t>(i));
+            if (stores)
+                for (uint32_t word : packed(box)) set.in.push_back(word);
+            for (int row = 0; row < 16; ++row)
+                for (int column = 0; column < 64; ++column) {
+                    const int of_row = at[1] + row, of_column = at[0] + column;
+                    const bool inside = of_row >= 0 && of_row < rows && of_column >= 0 && of_column < columns;
+                    // Chunk c of 8 columns of a row lies at c ^ (row % 8).
+                    uint32_t& here = box[static_cast<size_t>(row * 64 + (column / 8 ^ row % 8) * 8 + column % 8)];
+                    auto* const there =
+                        inside ? &tensor[static_cast<size_t>((at[2] * rows + of_row) * columns + of_column)] : nullptr;
+                    if (stores && inside) *there = here;
+                    if (!stores) here = inside ? *there : 0;
+                }
+            set.expected = packed(stores ? tensor : box);
+            sets.push_back(set);
+        }
+}
+
 // The next word of the text, or nothing at its end.
 std::string_view next_word(std::string_view& text) {
     const size_t begin = std::min(text.find_first_not_of(" \n"), text.size());
@@ -205,10 +266,56 @@ std::vector<GoldenSet> golden_inputs() {
     return sets;
 }
 
-GoldenFile record_golden(const std::string& device) {
+std::vector<GoldenSet> golden_inputs_sm90() {
+    Drawn drawn;
+    std::vector<GoldenSet> sets;
+    const std::pair<const char*, size_t> products[] = {
+        {"wgmma_64", 64},           {"wgmma_96", 96},
+        {"wgmma_128", 128},         {"wgmma_256", 256},
+        {"wgmma_256_strided", 256}, {"wgmma_64_registers", 64},
+        {"wgmma_96_registers", 96}, {"wgmma_128_registers", 128},
+        {"wgmma_64_registers_strided", 64}, {"wgmma_96_registers_strided", 96},
+        {"wgmma_128_registers_strided", 128}};
+    for (const auto& [op, n] : products) sets.push_back(wgmma(drawn, op, n, true));
+    for (const char* op : {"wgmma_64", "wgmma_64_registers", "wgmma_64_registers_strided"})
+        sets.push_back(wgmma(drawn, op, 64, false));
+    add_boxes(sets, drawn);
+    const auto same = [&](const char* op, size_t count, uint32_t more) {
+        GoldenSet set{op, {}, {}};
+        for (size_t i = 0; i < count; ++i) {
+            set.in.push_back(drawn.word());
+            set.expected.push_back(set.in.back() + more);
+        }
+        sets.push_back(set);
+    };
+    same("bulk_copy", 512, 0);
+    same("stmatrix_x4", 128, 0);
+    same("setmaxnreg_24_240", 384, 1);
+    same("setmaxnreg_40_232", 384, 1);
+    same("setmaxnreg_32_160", 512, 1);
+    return sets;
+}
+
+GoldenFile record_golden(const std::string& device, bool hopper) {
     GoldenFile file{device, golden_inputs()};
-    for (GoldenSet& set : file.sets) set.out = run_golden(set.op, set.in);
+    if (hopper)
+        for (GoldenSet& set : golden_inputs_sm90()) file.sets.push_back(std::move(set));
+    for (GoldenSet& set : file.sets) {
+        try {
+            set.out = run_golden(set.op, set.in);
+        } catch (const Error& e) {
+            fail(e.code(), "set {} of {}: {}", &set - file.sets.data(), file.sets.size(), e.what());
+        }
+    }
     return file;
+}
+
+size_t unexpected_words(const GoldenSet& set) {
+    if (set.expected.empty()) return 0;
+    if (set.out.size() != set.expected.size()) return std::max(set.out.size(), set.expected.size());
+    size_t differ = 0;
+    for (size_t i = 0; i < set.out.size(); ++i) differ += set.out[i] != set.expected[i];
+    return differ;
 }
 
 std::string write_golden(const GoldenFile& file) {
@@ -218,6 +325,7 @@ std::string write_golden(const GoldenFile& file) {
             text += fmt::format("{:08x}{}", all[i], i % 16 == 15 || i + 1 == all.size() ? '\n' : ' ');
     };
     for (const GoldenSet& set : file.sets) {
+        if (!set.expected.empty()) continue;  // checked when it was recorded
         text += fmt::format("set {} {} {}\n", set.op, set.in.size(), set.out.size());
         words(set.in);
         words(set.out);

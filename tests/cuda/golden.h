@@ -21,10 +21,22 @@ using Words = std::vector<uint32_t>;
 //   mma_m16n8k16_bf16  in: 32 lanes of a[4], b[2], c[4]; out: d[4] per lane
 //   exp2_approx        in: x; out: one word each
 //   anew               in: x; out: one word each
+// Of a Hopper, by simt/hopper_kernels.h:
+//   wgmma_N            in: a [64, 32] and b [32, N], bfloat16, two a word, row by row; d [64, N]; out: d + a b.
+//                      _strided: b lies with n contiguous; _registers: a is not in shared memory
+//   tensor_copy        in: a tensor of golden_sequences x golden_rows x golden_columns bfloat16; column, row, sequence;
+//                      out: the box of 64 columns and 16 rows as it lies in shared memory
+//   tensor_store       in: the same, then such a box; out: the tensor
+//   bulk_copy          in, out: 512 words
+//   stmatrix_x4        in: 4 words per lane; out: what ldmatrix_x4 reads of what they wrote
+//   setmaxnreg_C_P     in: a word per thread of a block of which 128 threads go to C registers and the others to P;
+//                      out: one more. Of 32 and 240 (which no file has) the block waits for ever
 struct GoldenSet {
     std::string op;
     Words in, out;
+    Words expected = {};  // where there is one right answer, written down independently; such a set is in no file
 };
+constexpr int golden_columns = 80, golden_rows = 40, golden_sequences = 3;
 struct GoldenFile {
     std::string device;
     std::vector<GoldenSet> sets;
@@ -32,9 +44,14 @@ struct GoldenFile {
 
 // Edge patterns and seeded random ones of every function, without outputs.
 std::vector<GoldenSet> golden_inputs();
-// Runs the set on the current device, or in the harness. golden_kernels.cu
+std::vector<GoldenSet> golden_inputs_sm90();
+// Runs the set on the current device, or in the harness. golden_kernels.cu, golden_sm90.cu
 Words run_golden(const std::string& op, const Words& in);
-GoldenFile record_golden(const std::string& device);
+Words run_golden_sm90(const std::string& op, const Words& in);
+// hopper: the sets of golden_inputs_sm90() too.
+GoldenFile record_golden(const std::string& device, bool hopper);
+// How many words of a set differ from what is expected.
+size_t unexpected_words(const GoldenSet& set);
 
 std::string write_golden(const GoldenFile& file);
 GoldenFile parse_golden(const std::string& text);

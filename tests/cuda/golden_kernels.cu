@@ -1,8 +1,8 @@
 // One kernel per function of ptx.cuh: words in, words out; golden.h says which. Each is one block, of one
 // warp where the function belongs to a warp.
 #include "cuda/golden.h"
+#include "cuda/golden_words.h"
 #include "kernels/cuda/ptx.cuh"
-#include "kernels/cuda/runtime.h"
 
 namespace longreach::test {
 
@@ -70,47 +70,12 @@ KERNEL(threads) void golden_anew(uint32_t* out, const uint32_t* in, int count) {
         out[i] = static_cast<uint32_t>(anew(static_cast<int>(in[i])));
 }
 
-// Words in device memory.
-class DeviceWords {
-  public:
-    explicit DeviceWords(size_t count) : bytes_(count * sizeof(uint32_t)) {
-        void* memory = nullptr;
-        require_success(cudaMalloc(&memory, bytes_), "cudaMalloc");
-        data_ = static_cast<uint32_t*>(memory);
-    }
-    explicit DeviceWords(const Words& words) : DeviceWords(words.size()) {
-        require_success(cudaMemcpy(data_, words.data(), bytes_, cudaMemcpyHostToDevice), "copy");
-    }
-    DeviceWords(const DeviceWords&) = delete;
-    DeviceWords& operator=(const DeviceWords&) = delete;
-    ~DeviceWords() { cudaFree(data_); }
-
-    uint32_t* data() const { return data_; }
-    Words get() const {
-        Words words(bytes_ / sizeof(uint32_t));
-        require_success(cudaMemcpy(words.data(), data_, bytes_, cudaMemcpyDeviceToHost), "copy");
-        return words;
-    }
-
-  private:
-    size_t bytes_;
-    uint32_t* data_ = nullptr;
-};
-
-void require_words(const std::string& op, const Words& in, size_t count) {
-    require(in.size() == count, ExitCode::data, "{}: {} words instead of {}", op, in.size(), count);
-}
-
 }  // namespace
 
 Words run_golden(const std::string& op, const Words& in) {
     const int count = static_cast<int>(in.size());
     const Launch warp{1, 32, 0, nullptr};
-    const auto finish = [&](const DeviceWords& out) {
-        require_success(cudaGetLastError(), op.c_str());
-        require_success(cudaDeviceSynchronize(), op.c_str());
-        return out.get();
-    };
+    const auto finish = [&](const DeviceWords& out) { return finish_golden(op, out); };
     if (op == "cp_async_16") {
         require_words(op, in, 32 * 5);
         Words valid, from;
@@ -139,8 +104,7 @@ Words run_golden(const std::string& op, const Words& in) {
         launch(golden_mma, warp, out.data(), there.data());
         return finish(out);
     }
-    require(op == "exp2_approx" || op == "anew", ExitCode::data, "golden vectors of an unknown function {}",
-            op);
+    if (op != "exp2_approx" && op != "anew") return run_golden_sm90(op, in);
     const DeviceWords out(in.size()), there(in);
     launch(op == "anew" ? golden_anew : golden_exp2, {1, threads, 0, nullptr}, out.data(), there.data(),
            count);

@@ -173,6 +173,8 @@ void Block::bulk(const Step& s, int lane) {
     if (s.in->has("bulk_group")) {  // [map, {x, y, z}], [shared]
         if (!tensor || !s.in->has("3d")) unknown(module_, *s.in);
         copy.pieces = box(s, *s.a, s.b, address(s, *s.c, lane), lane);
+        for (int i = 0; i < 3; ++i)
+            if (static_cast<int32_t>(used(s, s.b[i], lane)) < 0) fault(s, lane, "a store before the tensor");
         copy.group = hopper_.store_groups[copy.thread];
         hopper_.stores.push_back(copy);
         if (!launch_.copies_land_late) {

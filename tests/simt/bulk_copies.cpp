@@ -57,11 +57,10 @@ void demand_box(const TensorMap& map, uintptr_t at, const int (&where)[3], const
               std::string(what) + " at " + m.name_address(at) + ", which is no multiple of " +
                   std::to_string(alignment),
               place);
-    if (where[0] < 0 && where[0] % static_cast<int>(16 / map.element) != 0)
+    // An illegal instruction on the hardware.
+    if (where[0] % static_cast<int>(16 / map.element) != 0)
         wrong(Kind::tensor_map,
-              std::string(what) + " from column " + std::to_string(where[0]) +
-                  ", which the harness does not know",
-              place);
+              std::string(what) + " from column " + std::to_string(where[0]) + ", which is not on 16 bytes", place);
 }
 
 }  // namespace
@@ -207,6 +206,12 @@ void BulkCopies::store_box(const TensorMap& map, const char* from, const int (&a
     Machine& m = machine();
     auto source = reinterpret_cast<uintptr_t>(from);
     demand_box(map, source, at, "tensor_store", place);
+    // An H200 answered with an illegal instruction; copies in the other direction may begin before the tensor.
+    if (at[0] < 0 || at[1] < 0 || at[2] < 0)
+        wrong(Kind::tensor_map,
+              "tensor_store to column " + std::to_string(at[0]) + ", row " + std::to_string(at[1]) +
+                  ", sequence " + std::to_string(at[2]) + ": before the tensor",
+              place);
     Queue& queue = queues_[static_cast<size_t>(m.current)];
     Store store{{}, source, map.box_bytes(), queue.groups, false, place};
     for_chunks(map, at, [&](size_t offset, uintptr_t to, size_t bytes) {

@@ -9,16 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/ptx.cuh"
-#include "kernels/cuda/ptx_sm90.cuh"
+#include "simt/hopper_kernels.h"
 #include "simt/simt.h"
 
 using namespace longreach;
 using namespace longreach::cuda;
+using namespace longreach::hopper_test;
 
 namespace {
-
-using bf16 = __nv_bfloat16;
 
 float entry(int i, int seed) {
     return static_cast<float>((i * 29 + seed * 7) % 53 - 26) / 16.0f;
@@ -33,66 +31,6 @@ float at(const std::vector<bf16>& of, int columns, int row, int column) {
 }
 float at(const std::vector<float>& of, int columns, int row, int column) {
     return of[static_cast<size_t>(row * columns + column)];
-}
-
-// --- products: d [64, n] = d + a [64, 32] b [32, n]
-
-struct Operands {
-    alignas(1024) unsigned char a[64 * 128];
-    unsigned char b[2][128 * 128];
-};
-
-// Element (row, column) of boxes of 64 columns, each box `rows` rows of 128 bytes.
-DEVICE void place(unsigned char* boxes, int rows, int row, int column, bf16 value) {
-    unsigned char* chunk =
-        boxes + column / 64 * rows * 128 + row * 128 + ((column % 64 / 8) ^ (row % 8)) * 16;
-    reinterpret_cast<bf16*>(chunk)[column % 8] = value;
-}
-
-enum class From { shared_memory, registers, registers_strided };
-
-template <int n, From from>
-KERNEL(128, 1)
-void multiply(float* out, const bf16* a, const bf16* b, const float* start) {
-    constexpr bool strided = from == From::registers_strided;
-    Operands& s = shared<Operands>();
-    int thread = static_cast<int>(threadIdx.x), lane = thread % 32, row = thread / 32 * 16 + lane / 4,
-        t = lane % 4;
-    for (int i = thread; i < 64 * 32; i += 128) place(s.a, 64, i / 32, i % 32, a[i]);
-    for (int i = thread; i < 32 * n; i += 128) {
-        if (strided)
-            place(s.b[0], 32, i / n, i % n, b[i]);
-        else
-            place(s.b[0], n, i % n, i / n, b[i]);
-    }
-    fence_async_proxy();
-    __syncthreads();
-    float d[n / 2];
-    uint32_t fragments[2][4];
-    for (int i = 0; i < n / 2; ++i)
-        d[i] = start == nullptr ? 0 : start[(row + i % 4 / 2 * 8) * n + i / 4 * 8 + 2 * t + i % 2];
-    for (int k = 0; k < 2; ++k)
-        for (int i = 0; i < 4; ++i) {
-            const bf16* pair = a + (row + i % 2 * 8) * 32 + 16 * k + i / 2 * 8 + 2 * t;
-            uint16_t low, high;
-            bf16 first = pair[0], second = pair[1];
-            __builtin_memcpy(&low, &first, 2);
-            __builtin_memcpy(&high, &second, 2);
-            fragments[k][i] = low | static_cast<uint32_t>(high) << 16;
-        }
-    products_fence();
-    for (int k = 0; k < 2; ++k) {
-        bool add = start != nullptr || k > 0;
-        if constexpr (from == From::shared_memory)
-            product<n>(d, advance(operand(s.a), 32 * k), advance(operand(s.b[0]), 32 * k), add);
-        else if constexpr (strided)
-            product<n, true>(d, fragments[k], advance(operand(s.b[0], 32 * 128), 2048 * k), add);
-        else
-            product<n, false>(d, fragments[k], advance(operand(s.b[0]), 32 * k), add);
-    }
-    products_commit();
-    products_wait<0>();
-    for (int i = 0; i < n / 2; ++i) out[(row + i % 4 / 2 * 8) * n + i / 4 * 8 + 2 * t + i % 2] = d[i];
 }
 
 template <int n, From from>
@@ -121,49 +59,6 @@ void check_product(bool add) {
             differ += sum != at(got, n, i, j);
         }
     CHECK(differ == 0);
-}
-
-// --- matrices
-
-KERNEL(32)
-void there_and_back(uint32_t* out, const uint32_t* in) {
-    struct Tile {
-        alignas(16) uint16_t rows[32][8];
-    };
-    Tile& s = shared<Tile>();
-    unsigned lane = threadIdx.x;
-    uint32_t words[4];
-    for (unsigned i = 0; i < 4; ++i) words[i] = in[lane * 4 + i];
-    stmatrix_x4(s.rows[lane], words);
-    __syncwarp();
-    ldmatrix_x4(words, s.rows[lane]);
-    for (unsigned i = 0; i < 4; ++i) out[lane * 4 + i] = words[i];
-}
-
-// --- boxes
-
-struct Box {
-    alignas(1024) unsigned char bytes[16 * 128];
-    PhaseBarrier full;
-};
-
-// A box of 64 columns, 8 rows and 2 sequences to the output as it lies in shared memory; asks instead of waiting.
-KERNEL(64)
-void fetch(bf16* out, const __grid_constant__ CUtensorMap map, int column, int row, int sequence) {
-    Box& s = shared<Box>();
-    if (threadIdx.x == 0) {
-        barrier_init(s.full, 1);
-        fence_barrier_init();
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        barrier_arrive_expecting(s.full, static_cast<int>(sizeof s.bytes));
-        tensor_copy(s.bytes, map, column, row, sequence, s.full);
-    }
-    while (!barrier_try_wait(s.full, 0)) {
-    }
-    for (unsigned i = threadIdx.x; i < sizeof s.bytes / 2; i += 64)
-        out[i] = reinterpret_cast<const bf16*>(s.bytes)[i];
 }
 
 KERNEL(64)
@@ -210,6 +105,8 @@ TEST_CASE("products of all shapes and layouts, set and added to, equal plain sum
         check_product<64, From::shared_memory>(add);
         check_product<96, From::shared_memory>(add);
         check_product<128, From::shared_memory>(add);
+        check_product<256, From::shared_memory>(add);
+        check_product<256, From::shared_strided>(add);
         check_product<64, From::registers>(add);
         check_product<96, From::registers>(add);
         check_product<128, From::registers>(add);
@@ -256,6 +153,33 @@ TEST_CASE("boxes at the edges of a tensor: swizzled, zeros outside, counted whol
                       expected;
         }
         CHECK(differ == 0);
+    }
+}
+
+TEST_CASE("boxes that an H200 answers with an illegal instruction are found") {
+    std::vector<bf16> values = matrix(3 * 40, 80, 4);
+    simt::DeviceArray<bf16> tensor(values), box(values);
+    MapArguments arguments;
+    arguments.base = tensor.data();
+    arguments.sizes[1] = 40;
+    arguments.strides[0] = 160;
+    arguments.strides[1] = 160 * 40;
+    arguments.box[1] = 16;
+    arguments.box[2] = 1;
+    CUtensorMap map;
+    REQUIRE(arguments.encode(map) == CUDA_SUCCESS);
+    simt::options() = simt::Options();
+    for (auto [column, row, sequence] : {std::tuple(0, 0, 0), {64, 32, 2}, {0, -3, 1}, {-8, 39, 0}, {4, 0, 0}}) {
+        CAPTURE(column);
+        CAPTURE(row);
+        std::string text;
+        try {
+            launch(put, {1, 64, sizeof(Box), nullptr}, map, box.data(), column, row, sequence);
+        } catch (const simt::Failure& failure) {
+            text = failure.what();
+        }
+        simt::clear_findings();
+        CHECK(text.empty() == (column % 8 == 0 && column >= 0 && row >= 0));
     }
 }
 
