@@ -1008,7 +1008,7 @@ int64_t attention_backward_workspace(const AttentionSpec& spec, const AttentionG
 
 void attention_backward(const QueryKeyValue& d, const AttentionGradients& gradients, Tensor workspace,
                         const Tensor& dout, const AttentionSaved& saved, const AttentionSpec& spec,
-                        Stream stream, int hopper_workers) {
+                        Stream stream, const HopperWorkers& workers) {
     const Tensor &q = saved.in.q, &k = saved.in.k, &v = saved.in.v, &o = saved.o, &lse = saved.lse;
     const int64_t tokens = spec.batch * spec.length;
     check(!spec.far_queries && !spec.far_keys, "attention_backward: a far pair is for forward passes only");
@@ -1029,7 +1029,7 @@ void attention_backward(const QueryKeyValue& d, const AttentionGradients& gradie
     check(workspace.bytes() >= places.bytes, "attention_backward: workspace of {} bytes, {} needed",
           workspace.bytes(), places.bytes);
     if (tokens == 0) return;
-    const bool hopper = hopper_workers > 0 && attention_backward_sm90_serves(d, dout, saved, spec);
+    const bool hopper = workers.count > 0 && attention_backward_sm90_serves(d, dout, saved, spec);
     auto* memory = workspace.as<std::byte>();
     auto* sinks = reinterpret_cast<double*>(memory + places.sinks);
     auto* slab = reinterpret_cast<float*>(memory + places.slab);
@@ -1051,7 +1051,7 @@ void attention_backward(const QueryKeyValue& d, const AttentionGradients& gradie
         arguments.in.vectors = arguments.in.vectors && aligned(dout);
         launch_delta(arguments, o, stream);
         if (hopper)
-            attention_backward_sm90(d, gradients, arguments.delta, dout, saved, spec, hopper_workers, stream);
+            attention_backward_sm90(d, gradients, arguments.delta, dout, saved, spec, workers, stream);
         if (gradients.sink) {
             const int64_t blocks = flat_blocks(tokens);
             launch(sink_kernel,

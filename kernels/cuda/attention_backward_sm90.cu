@@ -122,6 +122,7 @@ struct KeyPass {
     using Columns = std::conditional_t<mode == ScoreMode::forget, SecondParts<met>, Nothing>;
     Table table[stages];
     Columns columns[stages];
+    WorkItems items;
     RingBarriers<1> of_own;
     RingBarriers<stages> of_met;
 };
@@ -130,15 +131,15 @@ struct KeyPass {
 struct KeyItem {
     int sequence, kv_head, key0, end;
 };
-DEVICE bool key_item(const Sm90BackwardArguments& x, int turn, int own, KeyItem& item) {
+DEVICE KeyItem key_item(const Sm90BackwardArguments& x, int index, int own) {
     const AttentionInput<bf16>& a = x.a;
-    Work work;
-    if (!work_of_turn(x.list, turn, work)) return false;
+    const Work work = work_at(x.list, index);
+    KeyItem item;
     item.sequence = work.head / a.kv_heads;
     item.kv_head = work.head % a.kv_heads;
     item.key0 = work.rank * own;  // early keys are seen by most queries
     item.end = end_of_sight(a, item.sequence, min(item.key0 + own, a.length) - 1, item.key0);
-    return true;
+    return item;
 }
 // body(head, query0) for the tiles of queries of all heads of the group, in order.
 template <int met, class Body>
@@ -155,8 +156,8 @@ DEVICE void copy_queries(const Sm90BackwardArguments& x, KeyPass<D, mode>& block
     using Pass = KeyPass<D, mode>;
     RingPosition<1> at_own;
     RingPosition<Pass::stages> at;
-    KeyItem item;
-    for (int turn = 0; key_item(x, turn, Pass::Shape::own, item); ++turn) {
+    block.items.hand_out(x.list, [&](int index, const WorkItems::Position&) {
+        const KeyItem item = key_item(x, index, Pass::Shape::own);
         block.of_own.wait_empty(at_own);
         PhaseBarrier& full = block.of_own.full[0];
         barrier_arrive_expecting(full, 2 * block.k.bytes);
@@ -165,13 +166,13 @@ DEVICE void copy_queries(const Sm90BackwardArguments& x, KeyPass<D, mode>& block
         at_own.next();
         for_queries<Pass::met>(x, item, [&](int head, int query0) {
             block.of_met.wait_empty(at);
-            PhaseBarrier& to = block.of_met.full[at.stage];
+            PhaseBarrier& to = block.of_met.full[at.stage()];
             barrier_arrive_expecting(to, 2 * block.q[0].bytes);
-            copy_tile(block.q[at.stage], x.q, head, query0, item.sequence, to);
-            copy_tile(block.dout[at.stage], x.dout, head, query0, item.sequence, to);
+            copy_tile(block.q[at.stage()], x.q, head, query0, item.sequence, to);
+            copy_tile(block.dout[at.stage()], x.dout, head, query0, item.sequence, to);
             at.next();
         });
-    }
+    });
 }
 // The rest of a stage, by three warps.
 template <int D, ScoreMode mode>
@@ -179,22 +180,23 @@ DEVICE void write_terms(const Sm90BackwardArguments& x, KeyPass<D, mode>& block)
     using Pass = KeyPass<D, mode>;
     const int thread = static_cast<int>(threadIdx.x) - 32;
     RingPosition<Pass::stages> at;
-    KeyItem item;
-    for (int turn = 0; key_item(x, turn, Pass::Shape::own, item); ++turn)
+    for (WorkItems::Position of_item; block.items.wait(x.list, of_item); block.items.done(of_item)) {
+        const KeyItem item = key_item(x, block.items.at(of_item), Pass::Shape::own);
         for_queries<Pass::met>(x, item, [&](int head, int query0) {
             block.of_met.wait_empty(at);
             if (thread < Pass::met) {
                 float second = 0.0f;
-                block.terms[at.stage][thread] =
+                block.terms[at.stage()][thread] =
                     terms_of<mode>(x, item.sequence, head, query0 + thread, &second);
-                if constexpr (mode == ScoreMode::forget) block.columns[at.stage].of[thread] = second;
+                if constexpr (mode == ScoreMode::forget) block.columns[at.stage()].of[thread] = second;
             }
             if constexpr (tabled<mode>)
-                write_table<96>(block.table[at.stage], x.a, head, query0, item.key0, thread);
+                write_table<96>(block.table[at.stage()], x.a, head, query0, item.key0, thread);
             __syncwarp();
-            if (threadIdx.x % 32 == 0) barrier_arrive(block.of_met.full[at.stage]);
+            if (threadIdx.x % 32 == 0) barrier_arrive(block.of_met.full[at.stage()]);
             at.next();
         });
+    }
 }
 
 // What the key pass multiplies with dO and Q, as operands of products.
@@ -270,8 +272,8 @@ DEVICE void compute_keys(const Sm90BackwardArguments& x, KeyPass<D, mode>& block
     const int row_of_tile = warp_row + static_cast<int>(threadIdx.x % 32 / 4);
     RingPosition<1> at_own;
     RingPosition<Pass::stages> at;
-    KeyItem item;
-    for (int turn = 0; key_item(x, turn, Pass::Shape::own, item); ++turn) {
+    for (WorkItems::Position of_item; block.items.wait(x.list, of_item); block.items.done(of_item)) {
+        const KeyItem item = key_item(x, block.items.at(of_item), Pass::Shape::own);
         float dk[D / 2], dv[D / 2];
 #pragma unroll
         for (int i = 0; i < D / 2; ++i) dk[i] = dv[i] = 0.0f;
@@ -286,15 +288,15 @@ DEVICE void compute_keys(const Sm90BackwardArguments& x, KeyPass<D, mode>& block
 #pragma unroll 1
         for (; left > 0; --left) {
             block.of_met.wait_full(at);
-            const auto& terms = block.terms[at.stage];
-            parts.table = &block.table[at.stage];
-            parts.columns = &block.columns[at.stage];
+            const auto& terms = block.terms[at.stage()];
+            parts.table = &block.table[at.stage()];
+            parts.columns = &block.columns[at.stage()];
             if constexpr (mode == ScoreMode::forget)
                 if (query0 == item.key0) parts.own.read(x.a, item.sequence, head(), item.key0 + row_of_tile);
             float s[met / 2], dp[met / 2];
             products_fence();
-            multiply_boxes<met>(s, block.k, 64 * group, block.q[at.stage]);
-            multiply_boxes<met>(dp, block.v, 64 * group, block.dout[at.stage]);
+            multiply_boxes<met>(s, block.k, 64 * group, block.q[at.stage()]);
+            multiply_boxes<met>(dp, block.v, 64 * group, block.dout[at.stage()]);
             products_commit();
             products_wait<0>();
             const int warp_key = item.key0 + warp_row, key = item.key0 + row_of_tile;
@@ -306,8 +308,8 @@ DEVICE void compute_keys(const Sm90BackwardArguments& x, KeyPass<D, mode>& block
                 differentiate_keys<false, mode>(operands, s, dp, terms, parts, x.a.bias_of_gain, row_of_tile,
                                                 key, query0);
             products_fence();
-            multiply_packed(dv, operands.p, block.dout[at.stage]);
-            multiply_packed(dk, operands.ds, block.q[at.stage]);
+            multiply_packed(dv, operands.p, block.dout[at.stage()]);
+            multiply_packed(dk, operands.ds, block.q[at.stage()]);
             products_commit();
             products_wait<0>();
             block.of_met.release(at);
@@ -340,6 +342,7 @@ void key_sm90_kernel(const __grid_constant__ Sm90BackwardArguments x) {
     using Pass = KeyPass<D, mode>;
     auto& block = shared<Pass>();
     if (threadIdx.x == 0) {
+        block.items.init(4 * Pass::Shape::groups + 3);
         block.of_own.init(1, Pass::Shape::groups);
         block.of_met.init(4, 4 * Pass::Shape::groups);
         fence_barrier_init();
@@ -360,7 +363,7 @@ void key_sm90_kernel(const __grid_constant__ Sm90BackwardArguments x) {
 template <int D, ScoreMode mode>
 struct QueryPass {
     using Shape = Sm90Backward<D>;
-    using Registers = RegisterSplit<Shape::threads, 24, 240>;
+    using Registers = RegisterSplit<Shape::threads, 40, 232>;
     static constexpr int met = Shape::keys_met, stages = Shape::key_stages;
     BoxedTile<Shape::own, D> q, dout;  // then dQ in the place of q
     BoxedTile<met, D> k[stages], v[stages];
@@ -368,6 +371,7 @@ struct QueryPass {
     using Columns = SumsOfColumns<met, mode>;
     Table table[stages];
     Columns columns[stages];
+    WorkItems items;
     RingBarriers<1> of_own;
     RingBarriers<stages> of_met;
 };
@@ -377,8 +381,8 @@ DEVICE void copy_keys(const Sm90BackwardArguments& x, QueryPass<D, mode>& block)
     using Pass = QueryPass<D, mode>;
     RingPosition<1> at_own;
     RingPosition<Pass::stages> at;
-    QueryItem item;
-    for (int turn = 0; query_item<Pass::Shape::own, Pass::met>(x.a, x.list, turn, item); ++turn) {
+    block.items.hand_out(x.list, [&](int index, const WorkItems::Position&) {
+        const QueryItem item = query_item<Pass::Shape::own, Pass::met>(x.a, x.list, index);
         const int kv_head = item.head / (x.a.heads / x.a.kv_heads);
         block.of_own.wait_empty(at_own);
         PhaseBarrier& full = block.of_own.full[0];
@@ -388,13 +392,13 @@ DEVICE void copy_keys(const Sm90BackwardArguments& x, QueryPass<D, mode>& block)
         at_own.next();
         for (int j = 0; j < item.tiles; ++j) {
             block.of_met.wait_empty(at);
-            PhaseBarrier& to = block.of_met.full[at.stage];
+            PhaseBarrier& to = block.of_met.full[at.stage()];
             barrier_arrive_expecting(to, 2 * block.k[0].bytes);
-            copy_tile(block.k[at.stage], x.k, kv_head, (item.first_tile - j) * Pass::met, item.sequence, to);
-            copy_tile(block.v[at.stage], x.v, kv_head, (item.first_tile - j) * Pass::met, item.sequence, to);
+            copy_tile(block.k[at.stage()], x.k, kv_head, (item.first_tile - j) * Pass::met, item.sequence, to);
+            copy_tile(block.v[at.stage()], x.v, kv_head, (item.first_tile - j) * Pass::met, item.sequence, to);
             at.next();
         }
-    }
+    });
 }
 // dY gain in place of dP, of the thread's rows r and columns 8 n + 2 t and the next.
 template <bool masked, ScoreMode mode, int met, class Parts>
@@ -468,8 +472,8 @@ DEVICE void compute_queries(const Sm90BackwardArguments& x, QueryPass<D, mode>& 
     const int row_of_tile = warp_row + static_cast<int>(threadIdx.x % 32 / 4);
     RingPosition<1> at_own;
     RingPosition<Pass::stages> at;
-    QueryItem item;
-    for (int turn = 0; query_item<Pass::Shape::own, met>(x.a, x.list, turn, item); ++turn) {
+    for (WorkItems::Position of_item; block.items.wait(x.list, of_item); block.items.done(of_item)) {
+        const QueryItem item = query_item<Pass::Shape::own, met>(x.a, x.list, block.items.at(of_item));
         uint32_t q[D / 16][4], dout[D / 16][4], ds[met / 16][4];
         float dq[D / 2], dfactor[2] = {};
 #pragma unroll
@@ -490,12 +494,12 @@ DEVICE void compute_queries(const Sm90BackwardArguments& x, QueryPass<D, mode>& 
             float s[met / 2], dp[met / 2];
             block.of_met.wait_full(at);
             products_fence();
-            multiply_fragments<met, D>(s, q, block.k[at.stage]);
-            multiply_fragments<met, D>(dp, dout, block.v[at.stage]);
+            multiply_fragments<met, D>(s, q, block.k[at.stage()]);
+            multiply_fragments<met, D>(dp, dout, block.v[at.stage()]);
             products_commit();
             products_wait<0>();
-            parts.table = &block.table[at.stage];
-            parts.columns = &block.columns[at.stage];
+            parts.table = &block.table[at.stage()];
+            parts.columns = &block.columns[at.stage()];
             const int key0 = (item.first_tile - j) * met, row = item.query0 + row_of_tile;
             const bool whole = key0 + met - 1 <= item.query0 + warp_row &&
                                __all_sync(all_lanes, rows[1].first_visible <= key0) != 0;
@@ -512,18 +516,18 @@ DEVICE void compute_queries(const Sm90BackwardArguments& x, QueryPass<D, mode>& 
 #pragma unroll
             for (int k = 0; k < met / 16; ++k) pack_columns(ds[k], dp, k);
             products_fence();
-            multiply_packed(dq, ds, block.k[at.stage]);
+            multiply_packed(dq, ds, block.k[at.stage()]);
             products_commit();
             products_wait<0>();
             block.of_met.release(at);
             at.next();
         }
         at_own.next();
-        query_item<Pass::Shape::own, met>(x.a, x.list, anew(turn),
-                                          item);  // not kept in registers along the way
-        finish_queries<D, mode>(x, block, item, group, row_of_tile, rows, dq, dfactor);
+        // Not kept in registers along the way.
+        const QueryItem same = query_item<Pass::Shape::own, met>(x.a, x.list, block.items.at(of_item));
+        finish_queries<D, mode>(x, block, same, group, row_of_tile, rows, dq, dfactor);
         if constexpr (mode == ScoreMode::forget)
-            parts.finish(x, item.sequence, item.head, item.query0 + row_of_tile, false);
+            parts.finish(x, same.sequence, same.head, same.query0 + row_of_tile, false);
     }
 }
 
@@ -533,6 +537,7 @@ void query_sm90_kernel(const __grid_constant__ Sm90BackwardArguments x) {
     using Pass = QueryPass<D, mode>;
     auto& block = shared<Pass>();
     if (threadIdx.x == 0) {
+        block.items.init(4 * Pass::Shape::groups + (mode != ScoreMode::plain ? 3 : 0));
         block.of_own.init(1, Pass::Shape::groups);
         block.of_met.init(mode != ScoreMode::plain ? 4 : 1, 4 * Pass::Shape::groups);
         fence_barrier_init();
@@ -543,8 +548,8 @@ void query_sm90_kernel(const __grid_constant__ Sm90BackwardArguments x) {
         if (threadIdx.x == 0) copy_keys(x, block);
         if constexpr (mode != ScoreMode::plain)
             if (threadIdx.x >= 32)
-                write_tables<Pass::Shape::own, Pass::met, mode>(x.a, x.list, block.table, block.columns,
-                                                                block.of_met);
+                write_tables<Pass::Shape::own, Pass::met, mode>(x.a, x.list, block.items, block.table,
+                                                                block.columns, block.of_met);
     } else {
         more_registers<Pass::Registers::computer>();
         compute_queries(x, block);
@@ -555,8 +560,8 @@ void query_sm90_kernel(const __grid_constant__ Sm90BackwardArguments x) {
 
 template <int D, ScoreMode mode>
 void launch_backward(const QueryKeyValue& d, const AttentionGradients& d_scores, const float* delta,
-                     const Tensor& dout, const AttentionSaved& saved, const AttentionSpec& spec, int workers,
-                     Stream stream) {
+                     const Tensor& dout, const AttentionSaved& saved, const AttentionSpec& spec,
+                     const HopperWorkers& workers, Stream stream) {
     using Shape = Sm90Backward<D>;
     constexpr size_t keys_bytes = sizeof(KeyPass<D, mode>), queries_bytes = sizeof(QueryPass<D, mode>);
     static_assert(keys_bytes <= 227 * 1024 && queries_bytes <= 227 * 1024);
@@ -577,13 +582,13 @@ void launch_backward(const QueryKeyValue& d, const AttentionGradients& d_scores,
                             .dforget = d_scores.forget.f32(),
                             .dfactor_step = d_scores.row_factor.row_stride,
                             .dforget_step = d_scores.forget.row_stride,
-                            .list = work_list(spec, Shape::own, spec.kv_heads)};
+                            .list = work_list(spec, Shape::own, spec.kv_heads, workers)};
     launch(key_sm90_kernel<D, mode>, {grid_of(x.list, workers), dim3(Shape::threads), keys_bytes, stream}, x);
     x.q = map(in.q, Shape::own);
     x.dout = map(dout, Shape::own);
     x.k = map(in.k, Shape::keys_met);
     x.v = map(in.v, Shape::keys_met);
-    x.list = work_list(spec, Shape::own, spec.heads);
+    x.list = work_list(spec, Shape::own, spec.heads, workers);
     launch(query_sm90_kernel<D, mode>,
            {grid_of(x.list, workers), dim3(Shape::threads), queries_bytes, stream}, x);
 }
@@ -600,7 +605,7 @@ bool attention_backward_sm90_serves(const QueryKeyValue& d, const Tensor& dout, 
 
 void attention_backward_sm90(const QueryKeyValue& d, const AttentionGradients& d_scores, const float* delta,
                              const Tensor& dout, const AttentionSaved& saved, const AttentionSpec& spec,
-                             int workers, Stream stream) {
+                             const HopperWorkers& workers, Stream stream) {
     with_sm90_instance(spec, [&](auto channels, auto mode) {
         launch_backward<decltype(channels)::value, decltype(mode)::value>(d, d_scores, delta, dout, saved,
                                                                           spec, workers, stream);

@@ -507,7 +507,7 @@ void launch_attention(const AttentionInput<T>& a, const ForwardOutput<T>& out, S
 }  // namespace
 
 void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k, const Tensor& v,
-               const AttentionSpec& spec, Stream stream, int hopper_workers) {
+               const AttentionSpec& spec, Stream stream, const HopperWorkers& workers) {
     const int64_t tokens = spec.batch * spec.length;
     const auto by_head = [&](const Tensor& t) {
         return t.cols() == tokens && (t.rows() == spec.heads || spec.heads == 0);
@@ -516,8 +516,8 @@ void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const T
           "attention of {}x{} into o {}x{}, lse {}x{}", q.rows(), q.cols(), o.rows(), o.cols(), lse.rows(),
           lse.cols());
     if (tokens == 0 || spec.heads == 0) return;
-    if (hopper_workers > 0 && !row_maxima && attention_sm90_serves(o, {q, k, v}, spec))
-        return attention_sm90(o, lse, {q, k, v}, spec, hopper_workers, stream);
+    if (workers.count > 0 && !row_maxima && attention_sm90_serves(o, {q, k, v}, spec))
+        return attention_sm90(o, lse, {q, k, v}, spec, workers, stream);
     with_element(q.dtype, [&](auto element) {
         using T = typename decltype(element)::type;
         const AttentionInput<T> a = attention_input<T>(q, k, v, spec);

@@ -8,8 +8,8 @@
 // passes the turn to issue to its neighbour: the exponentials of one warpgroup run under the products of another.
 //
 // Keys go from the diagonal to the past, so the tiles with masks are the first one and those at the left edge. The work
-// is a fixed list of (head, tile of queries), longest first, heads in groups whose keys and values stay in L2; worker w
-// takes items w, then back and forth: results do not depend on it.
+// is a list of (head, tile of queries), longest first, heads in groups whose keys and values stay in L2; the next item
+// goes to the worker that is free first. Queries have two places: those of the next item arrive while outputs leave.
 //
 // Products of a tile of 128 keys: 4 * 64 * 128 * D FLOPs per warpgroup. Shared memory gives them the queries (D * 128
 // bytes), keys and values (2 * D * 256); the accumulators never leave registers.
@@ -28,17 +28,18 @@ template <int D>
 struct Sm90Forward {
     static constexpr int groups = D == 64 ? 3 : 2, rows = 64 * groups, keys = 128, stages = 2;
     static constexpr int threads = 128 * (groups + 1);
-    using Registers = std::conditional_t<D == 64, RegisterSplit<threads, 32, 160>, RegisterSplit<threads, 24, 240>>;
+    using Registers = std::conditional_t<D == 64, RegisterSplit<threads, 32, 160>, RegisterSplit<threads, 40, 232>>;
 };
 
 template <int D, ScoreMode mode>
 struct Sm90Layout {
     using Shape = Sm90Forward<D>;
-    BoxedTile<Shape::rows, D> q;  // then the outputs
+    BoxedTile<Shape::rows, D> q[WorkItems::ahead];  // then the outputs
     BoxedTile<Shape::keys, D> k[Shape::stages], v[Shape::stages];
     TableOfTile<Shape::rows, Shape::keys, mode> table[Shape::stages];
     SumsOfColumns<Shape::keys, mode> sums[Shape::stages];
-    RingBarriers<1> of_q;
+    WorkItems items;
+    RingBarriers<WorkItems::ahead> of_q;
     RingBarriers<Shape::stages> of_k, of_v;
 };
 
@@ -56,34 +57,33 @@ template <int D, ScoreMode mode>
 DEVICE void copy_tiles(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& block) {
     using Shape = Sm90Forward<D>;
     const AttentionInput<bf16>& a = x.a;
-    RingPosition<1> at_q;
     RingPosition<Shape::stages> at_k, at_v;
-    QueryItem item;
-    for (int turn = 0; query_item<Shape::rows, Shape::keys>(x.a, x.list, turn, item); ++turn) {
+    block.items.hand_out(x.list, [&](int index, const WorkItems::Position& at_q) {
+        const QueryItem item = query_item<Shape::rows, Shape::keys>(a, x.list, index);
         const int kv_head = item.head / (a.heads / a.kv_heads);
         const auto keys = [&](int j) {
             block.of_k.wait_empty(at_k);
-            PhaseBarrier& full = block.of_k.full[at_k.stage];
+            PhaseBarrier& full = block.of_k.full[at_k.stage()];
             barrier_arrive_expecting(full, block.k[0].bytes);
-            copy_tile(block.k[at_k.stage], x.k, kv_head, (item.first_tile - j) * Shape::keys, item.sequence,
+            copy_tile(block.k[at_k.stage()], x.k, kv_head, (item.first_tile - j) * Shape::keys, item.sequence,
                       full);
             at_k.next();
         };
         keys(0);
         block.of_q.wait_empty(at_q);
-        barrier_arrive_expecting(block.of_q.full[0], block.q.bytes);
-        copy_tile(block.q, x.q, item.head, item.query0, item.sequence, block.of_q.full[0]);
-        at_q.next();
+        PhaseBarrier& of_queries = block.of_q.full[at_q.stage()];
+        barrier_arrive_expecting(of_queries, block.q[0].bytes);
+        copy_tile(block.q[at_q.stage()], x.q, item.head, item.query0, item.sequence, of_queries);
         for (int j = 0; j < item.tiles; ++j) {
             if (j + 1 < item.tiles) keys(j + 1);
             block.of_v.wait_empty(at_v);
-            PhaseBarrier& full = block.of_v.full[at_v.stage];
+            PhaseBarrier& full = block.of_v.full[at_v.stage()];
             barrier_arrive_expecting(full, block.v[0].bytes);
-            copy_tile(block.v[at_v.stage], x.v, kv_head, (item.first_tile - j) * Shape::keys, item.sequence,
+            copy_tile(block.v[at_v.stage()], x.v, kv_head, (item.first_tile - j) * Shape::keys, item.sequence,
                       full);
             at_v.next();
         }
-    }
+    });
 }
 
 // --- the computing warpgroups
@@ -207,7 +207,7 @@ DEVICE void pass_turn(int group) {
 }
 // Constants of a thread's rows. In mode plain queries with a negative factor turn their sign in shared memory.
 template <int D, ScoreMode mode>
-DEVICE RowsOfThread begin_rows(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& block,
+DEVICE RowsOfThread begin_rows(const Sm90ForwardArguments& x, BoxedTile<Sm90Forward<D>::rows, D>& q,
                                const QueryItem& item, int group, int row_of_tile) {
     const AttentionInput<bf16>& a = x.a;
     RowsOfThread rows;
@@ -223,7 +223,7 @@ DEVICE RowsOfThread begin_rows(const Sm90ForwardArguments& x, Sm90Layout<D, mode
         rows.sum[r] = 0.0f;
         if (mode == ScoreMode::plain && multiplier < 0.0f)
             for (int channel = static_cast<int>(threadIdx.x % 4) * 8; channel < D; channel += 32) {
-                auto* words = reinterpret_cast<uint4*>(block.q.chunk(row_of_tile + 8 * r, channel));
+                auto* words = reinterpret_cast<uint4*>(q.chunk(row_of_tile + 8 * r, channel));
                 uint4 w = *words;
                 w.x ^= 0x80008000u, w.y ^= 0x80008000u, w.z ^= 0x80008000u, w.w ^= 0x80008000u;
                 *words = w;
@@ -236,10 +236,11 @@ DEVICE RowsOfThread begin_rows(const Sm90ForwardArguments& x, Sm90Layout<D, mode
     return rows;
 }
 
-// lse, and the outputs through the place of the queries.
-template <int D, ScoreMode mode>
-DEVICE void finish_rows(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& block, const QueryItem& item,
-                        int group, int row_of_tile, const RowsOfThread& rows, const float (&o)[D / 2]) {
+// lse, and the outputs through the place of the queries, which is then free.
+template <int D>
+DEVICE void finish_rows(const Sm90ForwardArguments& x, BoxedTile<Sm90Forward<D>::rows, D>& q,
+                        PhaseBarrier& empty, const QueryItem& item, int group, int row_of_tile,
+                        const RowsOfThread& rows, const float (&o)[D / 2]) {
     const AttentionInput<bf16>& a = x.a;
     const int lane = static_cast<int>(threadIdx.x % 32);
     float inverse[2];
@@ -264,14 +265,14 @@ DEVICE void finish_rows(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& bloc
             x.lse[item.head * x.lse_step + static_cast<int64_t>(item.sequence) * a.length + i] =
                 (reference + log2f(sum)) * ln_2;
     }
-    place_rows(block.q, row_of_tile - lane / 4, o, inverse);
+    place_rows(q, row_of_tile - lane / 4, o, inverse);
     fence_async_proxy();
     meet_group<Sm90Forward<D>::groups>(group);
     if (threadIdx.x % 128 == 0) {
-        store_rows(x.o, block.q, 64 * group, item.head, item.query0 + 64 * group, item.sequence);
+        store_rows(x.o, q, 64 * group, item.head, item.query0 + 64 * group, item.sequence);
         tensor_stores_commit();
         tensor_stores_read();
-        barrier_arrive(block.of_q.empty[0]);
+        barrier_arrive(empty);
     }
 }
 
@@ -282,13 +283,12 @@ DEVICE void compute_tiles(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& bl
     const int group = static_cast<int>(threadIdx.x / 128) - 1;
     const int warp_row = 64 * group + static_cast<int>(threadIdx.x % 128 / 32) * 16;
     const int row_of_tile = warp_row + static_cast<int>(threadIdx.x % 32 / 4);
-    RingPosition<1> at_q;
-    RingPosition<Shape::stages> at_k, at_v;
+    RingPosition<Shape::stages> at_k;  // values go one tile behind the keys
     if (group == groups - 1) named_arrive<first_turn>(256);  // the first turn is warpgroup 0's
-    QueryItem item;
-    for (int turn = 0; query_item<Shape::rows, keys>(x.a, x.list, turn, item); ++turn) {
+    for (WorkItems::Position at_q; block.items.wait(x.list, at_q); block.items.done(at_q)) {
+        const QueryItem item = query_item<Shape::rows, keys>(x.a, x.list, block.items.at(at_q));
         block.of_q.wait_full(at_q);
-        RowsOfThread rows = begin_rows<D, mode>(x, block, item, group, row_of_tile);
+        RowsOfThread rows = begin_rows<D, mode>(x, block.q[at_q.stage()], item, group, row_of_tile);
         float s[keys / 2], o[D / 2];
         uint32_t p[keys / 16][4];
         SumsOfRows own;
@@ -296,12 +296,14 @@ DEVICE void compute_tiles(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& bl
             own.read(x.a, item.sequence, item.head, item.query0 + row_of_tile);
 #pragma unroll
         for (int i = 0; i < D / 2; ++i) o[i] = 0.0f;
-        // The scores of tile j, which are in s, become shares of a row, and the tile's keys are free.
-        const auto transform = [&](int j) {
-            const int key0 = (item.first_tile - j) * keys, row = item.query0 + row_of_tile;
+        int key0 = item.first_tile * keys;
+        const int last_key0 = key0 - (item.tiles - 1) * keys;
+        // The scores of the tile at key0, which are in s, become shares of a row, and the tile's keys are free.
+        const auto transform = [&] {
+            const int row = item.query0 + row_of_tile;
             if constexpr (tabled<mode>)
-                apply_table(s, rows, block.table[at_k.stage], x.a.bias_of_gain, row_of_tile);
-            if constexpr (mode == ScoreMode::forget) apply_sums(s, rows, own, block.sums[at_k.stage]);
+                apply_table(s, rows, block.table[at_k.stage()], x.a.bias_of_gain, row_of_tile);
+            if constexpr (mode == ScoreMode::forget) apply_sums(s, rows, own, block.sums[at_k.stage()]);
             block.of_k.release(at_k);
             at_k.next();
             const bool whole = key0 + keys - 1 <= item.query0 + warp_row &&
@@ -317,43 +319,40 @@ DEVICE void compute_tiles(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& bl
         block.of_k.wait_full(at_k);
         take_turn<groups>(group);
         products_fence();
-        multiply_boxes<keys>(s, block.q, 64 * group, block.k[at_k.stage]);
+        multiply_boxes<keys>(s, block.q[at_q.stage()], 64 * group, block.k[at_k.stage()]);
         products_commit();
         pass_turn<groups>(group);
         products_wait<0>();
-        transform(0);
+        transform();
         pack();
 #pragma unroll 1
-        for (int j = 1; j < item.tiles; ++j) {
+        while ((key0 -= keys) >= last_key0) {
             block.of_k.wait_full(at_k);
             take_turn<groups>(group);
             products_fence();
-            multiply_boxes<keys>(s, block.q, 64 * group, block.k[at_k.stage]);
+            multiply_boxes<keys>(s, block.q[at_q.stage()], 64 * group, block.k[at_k.stage()]);
             products_commit();
-            block.of_v.wait_full(at_v);
+            block.of_v.wait_full(at_k.before(1));
             products_fence();  // p and o are behind the first one; ptxas wants another
-            multiply_packed(o, p, block.v[at_v.stage]);
+            multiply_packed(o, p, block.v[at_k.before(1).stage()]);
             products_commit();
             pass_turn<groups>(group);
             products_wait<1>();
-            transform(j);
+            transform();
             products_wait<0>();
-            block.of_v.release(at_v);
-            at_v.next();
+            block.of_v.release(at_k.before(2));
             shrink_outputs(o, rows);
             pack();
         }
-        block.of_v.wait_full(at_v);
+        block.of_v.wait_full(at_k.before(1));
         products_fence();
-        multiply_packed(o, p, block.v[at_v.stage]);
+        multiply_packed(o, p, block.v[at_k.before(1).stage()]);
         products_commit();
         products_wait<0>();
-        block.of_v.release(at_v);
-        at_v.next();
-        at_q.next();
-        QueryItem same;  // not kept in registers along the way
-        query_item<Shape::rows, keys>(x.a, x.list, anew(turn), same);
-        finish_rows<D, mode>(x, block, same, group, row_of_tile, rows, o);
+        block.of_v.release(at_k.before(1));
+        // Not kept in registers along the way.
+        const QueryItem same = query_item<Shape::rows, keys>(x.a, x.list, block.items.at(at_q));
+        finish_rows<D>(x, block.q[at_q.stage()], block.of_q.empty[at_q.stage()], same, group, row_of_tile, rows, o);
     }
     if (group == 0) named_sync<first_turn>(256);  // takes the last turn that was passed
 }
@@ -364,6 +363,8 @@ void attention_sm90_kernel(const __grid_constant__ Sm90ForwardArguments x) {
     using Shape = Sm90Forward<D>;
     auto& block = shared<Sm90Layout<D, mode>>();
     if (threadIdx.x == 0) {
+        // The warps that compute, and with tables or forget sums those that write them.
+        block.items.init(4 * Shape::groups + (mode != ScoreMode::plain ? 3 : 0));
         block.of_q.init(1, Shape::groups);
         block.of_k.init(mode != ScoreMode::plain ? 4 : 1, 4 * Shape::groups);
         block.of_v.init(1, 4 * Shape::groups);
@@ -375,7 +376,7 @@ void attention_sm90_kernel(const __grid_constant__ Sm90ForwardArguments x) {
         if (threadIdx.x == 0) copy_tiles(x, block);
         if constexpr (mode != ScoreMode::plain)
             if (threadIdx.x >= 32)
-                write_tables<Shape::rows, Shape::keys, mode>(x.a, x.list, block.table, block.sums,
+                write_tables<Shape::rows, Shape::keys, mode>(x.a, x.list, block.items, block.table, block.sums,
                                                              block.of_k);
     } else {
         more_registers<Shape::Registers::computer>();
@@ -386,8 +387,8 @@ void attention_sm90_kernel(const __grid_constant__ Sm90ForwardArguments x) {
 // --- host side
 
 template <int D, ScoreMode mode>
-void launch_forward(Tensor o, Tensor lse, const QueryKeyValue& in, const AttentionSpec& spec, int workers,
-                    Stream stream) {
+void launch_forward(Tensor o, Tensor lse, const QueryKeyValue& in, const AttentionSpec& spec,
+                    const HopperWorkers& workers, Stream stream) {
     using Shape = Sm90Forward<D>;
     constexpr size_t shared_bytes = sizeof(Sm90Layout<D, mode>);
     static_assert(shared_bytes <= 227 * 1024);
@@ -399,7 +400,7 @@ void launch_forward(Tensor o, Tensor lse, const QueryKeyValue& in, const Attenti
                                          .a = attention_input<bf16>(in.q, in.k, in.v, spec),
                                          .lse = lse.f32(),
                                          .lse_step = lse.row_stride,
-                                         .list = work_list(spec, Shape::rows, spec.heads)};
+                                         .list = work_list(spec, Shape::rows, spec.heads, workers)};
     launch(attention_sm90_kernel<D, mode>,
            {grid_of(arguments.list, workers), dim3(Shape::threads), shared_bytes, stream}, arguments);
 }
@@ -411,8 +412,8 @@ bool attention_sm90_serves(const Tensor& o, const QueryKeyValue& in, const Atten
            has_tensor_map(in.v) && has_tensor_map(o);
 }
 
-void attention_sm90(Tensor o, Tensor lse, const QueryKeyValue& in, const AttentionSpec& spec, int workers,
-                    Stream stream) {
+void attention_sm90(Tensor o, Tensor lse, const QueryKeyValue& in, const AttentionSpec& spec,
+                    const HopperWorkers& workers, Stream stream) {
     with_sm90_instance(spec, [&](auto channels, auto mode) {
         launch_forward<decltype(channels)::value, decltype(mode)::value>(o, lse, in, spec, workers, stream);
     });

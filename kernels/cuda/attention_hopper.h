@@ -28,12 +28,11 @@ constexpr int hopper_workers(int architecture, int multiprocessors) {
     return architecture == 90 ? multiprocessors : 0;
 }
 
-// workers: blocks, hopper_workers() of them.
-void attention_sm90(Tensor o, Tensor lse, const QueryKeyValue& in, const AttentionSpec& spec, int workers,
-                    Stream stream);
+void attention_sm90(Tensor o, Tensor lse, const QueryKeyValue& in, const AttentionSpec& spec,
+                    const HopperWorkers& workers, Stream stream);
 // dq, dk, dv and of d_scores the gradients of row factors and forget sums. delta: f32 [H, N].
 void attention_backward_sm90(const QueryKeyValue& d, const AttentionGradients& d_scores, const float* delta,
                              const Tensor& dout, const AttentionSaved& saved, const AttentionSpec& spec,
-                             int workers, Stream stream);
+                             const HopperWorkers& workers, Stream stream);
 
 }  // namespace longreach::cuda

@@ -1,4 +1,4 @@
-// Shared by the attention kernels for Hopper: lists of work, fragments of a warpgroup's products, tables.
+// Shared by the attention kernels for Hopper: the list of work, fragments of a warpgroup's products, tables.
 #pragma once
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/attention_tiles.cuh"
+#include "kernels/cuda/kernels.h"
 #include "kernels/cuda/tiles_sm90.cuh"
 
 namespace longreach::cuda {
@@ -18,40 +19,81 @@ struct WorkList {
     int tiles;  // of a head
     int heads;  // of all sequences
     int heads_at_once;
+    int* queue;  // of HopperWorkers
+    HOST_DEVICE int items() const { return tiles * heads; }
 };
 struct Work {
     int head;  // of all sequences
     int rank;  // of the tile in its head, 0 the longest
 };
-DEVICE bool work_at(const WorkList& list, int index, Work& work) {
-    if (index >= list.tiles * list.heads) return false;
+HOST_DEVICE Work work_at(const WorkList& list, int index) {
     const int per_group = list.tiles * list.heads_at_once, group = index / per_group;
-    const int first = group * list.heads_at_once, in_group = min(list.heads_at_once, list.heads - first);
+    const int first = group * list.heads_at_once;
+    const int left = list.heads - first, in_group = left < list.heads_at_once ? left : list.heads_at_once;
     const int rest = index - group * per_group;
-    work = {first + rest % in_group, rest / in_group};
-    return true;
+    return {first + rest % in_group, rest / in_group};
 }
-// What this worker does in its turn number `turn`: workers take the list back and forth, so that those with long tiles
-// get short ones next. Fixed, like everything that decides an order of sums.
-DEVICE bool work_of_turn(const WorkList& list, int turn, Work& work) {
-    const int workers = static_cast<int>(gridDim.x), worker = static_cast<int>(blockIdx.x);
-    return work_at(list, turn * workers + (turn % 2 == 0 ? worker : workers - 1 - worker), work);
-}
+
+// The list of work as a block sees it, in shared memory. The next item goes to the worker that is free first: a worker
+// begins with the item of its own number, and its copier's first thread then counts on in list.queue. How long an item
+// takes is known to nobody before (documents and windows cut tiles off), and no result depends on who does it: an item
+// writes what is its own. The copier is at most two items ahead.
+struct WorkItems {
+    static constexpr int ahead = 2;
+    using Position = RingPosition<ahead>;
+    int index[ahead];
+    RingBarriers<ahead> ring;
+
+    DEVICE void init(int reading_warps) { ring.init(1, reading_warps); }
+
+    // Of the copier's first thread: body(index, position) for each item of this worker, in order. What a kernel has twice
+    // for items in turn, such as tiles of queries, goes by the same position.
+    template <class Body>
+    DEVICE void hand_out(const WorkList& list, Body body) {
+        const int workers = static_cast<int>(gridDim.x);
+        Position at;
+        for (int item = static_cast<int>(blockIdx.x);;) {
+            ring.wait_empty(at);
+            index[at.stage()] = item;
+            barrier_arrive(ring.full[at.stage()]);
+            if (item >= list.items()) break;
+            const int next = workers + atomicAdd(list.queue, 1);  // on its way while the body waits for stages
+            body(item, at);
+            at.next();
+            item = next;
+        }
+        // Each item was followed by one request: the last worker to end leaves the queue as it was.
+        if (atomicAdd(list.queue + 1, 1) == workers - 1) {
+            atomicAdd(list.queue, -list.items());
+            atomicAdd(list.queue + 1, -workers);
+        }
+    }
+    // Of every other warp: whether there is an item at this position, which is at() until the warp calls done().
+    DEVICE bool wait(const WorkList& list, const Position& at) {
+        ring.wait_full(at);
+        return index[at.stage()] < list.items();
+    }
+    DEVICE int at(const Position& position) const { return index[position.stage()]; }
+    DEVICE void done(Position& position) {
+        ring.release(position);
+        position.next();
+    }
+};
 
 // A tile of `rows` queries, and its tiles of `keys` keys from the last visible one down.
 struct QueryItem {
     int sequence, head, query0, first_tile, tiles;
 };
 template <int rows, int keys>
-DEVICE bool query_item(const AttentionInput<bf16>& a, const WorkList& list, int turn, QueryItem& item) {
-    Work work;
-    if (!work_of_turn(list, turn, work)) return false;
+DEVICE QueryItem query_item(const AttentionInput<bf16>& a, const WorkList& list, int index) {
+    const Work work = work_at(list, index);
+    QueryItem item;
     item.sequence = work.head / a.heads;
     item.head = work.head % a.heads;
     item.query0 = (list.tiles - 1 - work.rank) * rows;
     item.first_tile = (min(item.query0 + rows, a.length) - 1) / keys;
     item.tiles = item.first_tile - a.first_visible(item.sequence, item.query0) / keys + 1;
-    return true;
+    return item;
 }
 
 // --- products
@@ -185,23 +227,24 @@ using SumsOfColumns = std::conditional_t<mode == ScoreMode::forget, SumsOfTile<c
 // The tables of all tiles of pairs of this worker's queries, or the forget sums of their keys, by warps 1 to 3; each
 // arrives at the barrier of its stage.
 template <int rows, int keys, ScoreMode mode, int stages>
-DEVICE void write_tables(const AttentionInput<bf16>& a, const WorkList& list,
+DEVICE void write_tables(const AttentionInput<bf16>& a, const WorkList& list, WorkItems& items,
                          TableOfTile<rows, keys, mode> (&tables)[stages],
                          SumsOfColumns<keys, mode> (&sums)[stages], RingBarriers<stages>& ring) {
     RingPosition<stages> at;
-    QueryItem item;
-    for (int turn = 0; query_item<rows, keys>(a, list, turn, item); ++turn)
+    for (WorkItems::Position of_item; items.wait(list, of_item); items.done(of_item)) {
+        const QueryItem item = query_item<rows, keys>(a, list, items.at(of_item));
         for (int j = 0; j < item.tiles; ++j) {
             ring.wait_empty(at);
             const int key0 = (item.first_tile - j) * keys, thread = static_cast<int>(threadIdx.x) - 32;
             if constexpr (mode == ScoreMode::forget)
-                write_sums<96>(sums[at.stage], a, item.sequence, item.head, key0, thread);
+                write_sums<96>(sums[at.stage()], a, item.sequence, item.head, key0, thread);
             else
-                write_table<96>(tables[at.stage], a, item.head, item.query0, key0, thread);
+                write_table<96>(tables[at.stage()], a, item.head, item.query0, key0, thread);
             __syncwarp();
-            if (threadIdx.x % 32 == 0) barrier_arrive(ring.full[at.stage]);
+            if (threadIdx.x % 32 == 0) barrier_arrive(ring.full[at.stage()]);
             at.next();
         }
+    }
 }
 
 // --- warpgroups
@@ -251,14 +294,15 @@ void with_sm90_instance(const AttentionSpec& spec, Body body) {
 
 // Tiles of `rows` rows; heads: of a sequence. Of a group of heads the keys and values (or queries and gradients), 4 bytes
 // per channel and position, take a third of 50 MB of L2.
-inline WorkList work_list(const AttentionSpec& spec, int rows, int64_t heads) {
+inline WorkList work_list(const AttentionSpec& spec, int rows, int64_t heads, const HopperWorkers& workers) {
     const int64_t bytes = std::max<int64_t>(4 * spec.length * spec.head_dim, 1), all = spec.batch * heads;
     return {.tiles = static_cast<int>(blocks_for(spec.length, rows)),
             .heads = static_cast<int>(all),
-            .heads_at_once = static_cast<int>(std::clamp<int64_t>((int64_t{16} << 20) / bytes, 1, all))};
+            .heads_at_once = static_cast<int>(std::clamp<int64_t>((int64_t{16} << 20) / bytes, 1, all)),
+            .queue = workers.queue};
 }
-inline dim3 grid_of(const WorkList& list, int workers) {
-    return dim3(static_cast<unsigned>(std::min<int64_t>(int64_t{list.tiles} * list.heads, workers)));
+inline dim3 grid_of(const WorkList& list, const HopperWorkers& workers) {
+    return dim3(static_cast<unsigned>(std::min(list.items(), workers.count)));
 }
 
 }  // namespace longreach::cuda

@@ -95,11 +95,16 @@ class CudaOps final : public Ops {
           products_(stream_.handle),
           ring_(stream_.handle) {
         reserve_scratch(first_scratch);
+        void* memory = nullptr;
+        require_success(cudaMalloc(&memory, queue_bytes), "cudaMalloc of the queue of work");
+        queue_ = static_cast<int*>(memory);
+        require_success(cudaMemsetAsync(queue_, 0, queue_bytes, stream()), "the queue of work");
     }
     ~CudaOps() override {
         cudaStreamSynchronize(stream());
         forget_recordings();
         if (scratch_) cudaFree(scratch_.data());
+        cudaFree(queue_);
         cudaGetLastError();  // a destructor cannot report it
     }
 
@@ -123,6 +128,7 @@ class CudaOps final : public Ops {
         const bool no = wanted && std::string_view(wanted) == "0";
         return no ? 0 : cuda::hopper_workers(device_.architecture, device_.multiprocessors);
     }
+    cuda::HopperWorkers attention_workers() const { return {hopper_workers(), queue_}; }
 
     // --- memory
     void* allocate(int64_t bytes) override {
@@ -328,7 +334,7 @@ class CudaOps final : public Ops {
                       const Tensor& v, const AttentionSpec& spec) override {
         check(spec.top_k == 0, "attention to {} keys on a GPU", spec.top_k);
         if (!spec.stick_breaking)
-            return cuda::attention(o, lse, row_maxima, q, k, v, spec, stream(), hopper_workers());
+            return cuda::attention(o, lse, row_maxima, q, k, v, spec, stream(), attention_workers());
         check(!row_maxima, "stick-breaking attention has no row maxima");
         cuda::break_sticks(o, lse, q, k, v, spec, stream());
     }
@@ -351,7 +357,7 @@ class CudaOps final : public Ops {
         const cuda::AttentionSaved saved{.in = {.q = q, .k = k, .v = v}, .o = o, .lse = lse};
         if (spec.stick_breaking)
             return cuda::break_sticks_backward(d, gradients, workspace, dout, saved, spec, stream());
-        cuda::attention_backward(d, gradients, workspace, dout, saved, spec, stream(), hopper_workers());
+        cuda::attention_backward(d, gradients, workspace, dout, saved, spec, stream(), attention_workers());
     }
     int64_t do_attention_workspace(const AttentionSpec& spec,
                                    const AttentionGradients& gradients) const override {
@@ -526,6 +532,8 @@ class CudaOps final : public Ops {
     cuda::MatrixProducts products_;
     cuda::PinnedRing ring_;
     Tensor scratch_;
+    static constexpr size_t queue_bytes = 2 * sizeof(int);
+    int* queue_ = nullptr;
     std::map<std::string, Recording> recordings_;
     bool capturing_ = false;
     const bool waits_ =

@@ -148,9 +148,14 @@ void delta_rule_backward(const DeltaGradients& d, Tensor workspace, const Tensor
                          const DeltaInputs& in, const DeltaSpec& spec, Stream stream);
 
 // --- attention (attention_forward.cu, attention_decode.cu, attention_backward.cu); head sizes up to 256
-// hopper_workers: multiprocessors of a GPU that takes the kernels of attention_hopper.h where they serve; 0: of another
+// The blocks of the kernels of attention_hopper.h, where they serve; 0: on another GPU. queue: two ints of the device, 0
+// between launches, with which blocks share a list of work.
+struct HopperWorkers {
+    int count = 0;
+    int* queue = nullptr;
+};
 void attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k, const Tensor& v,
-               const AttentionSpec& spec, Stream stream, int hopper_workers = 0);
+               const AttentionSpec& spec, Stream stream, const HopperWorkers& workers = {});
 void attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
                           const Tensor& watched, const AttentionSpec& spec, Stream stream);
 void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionSpec& spec,
@@ -165,7 +170,7 @@ struct AttentionSaved {
 };
 void attention_backward(const QueryKeyValue& d, const AttentionGradients& gradients, Tensor workspace,
                         const Tensor& dout, const AttentionSaved& saved, const AttentionSpec& spec,
-                        Stream stream, int hopper_workers = 0);
+                        Stream stream, const HopperWorkers& workers = {});
 
 // --- the same of specs with stick_breaking (stick_breaking_*.cu); backward does not read the lse
 void break_sticks(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,

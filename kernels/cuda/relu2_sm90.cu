@@ -67,13 +67,13 @@ DEVICE void copy_operands(const Relu2Arguments& x, Relu2Layout<backward>& block)
         const int down = tile / x.across, across = tile % x.across;
         for (int step = 0; step < x.steps; ++step) {
             block.of_in.wait_empty(at);
-            PhaseBarrier& full = block.of_in.full[at.stage];
+            PhaseBarrier& full = block.of_in.full[at.stage()];
             barrier_arrive_expecting(full, block.a[0].bytes + block.b[0].bytes);
-            copy_tile(block.a[at.stage], x.a, step, down * rows, 0, full);
+            copy_tile(block.a[at.stage()], x.a, step, down * rows, 0, full);
             if constexpr (backward)
-                copy_tile(block.b[at.stage], x.b, across, step * depth, 0, full);
+                copy_tile(block.b[at.stage()], x.b, across, step * depth, 0, full);
             else
-                copy_tile(block.b[at.stage], x.b, step, across * columns, 0, full);
+                copy_tile(block.b[at.stage()], x.b, step, across * columns, 0, full);
             at.next();
             // The place of h is free soon after the first stage of this tile is multiplied: not to be waited for
             // before the other stages are on their way.
@@ -148,13 +148,13 @@ DEVICE void compute_tiles(const Relu2Arguments& x, Relu2Layout<backward>& block)
     for (int tile = first; tile < x.tiles; tile += workers) {
         float sums[columns / 2];
         block.of_in.wait_full(at);
-        multiply_stage(sums, block, at.stage, group, false);
+        multiply_stage(sums, block, at.stage(), group, false);
         at.next();
         if (tile != first) return_out();
 #pragma unroll 1
         for (int step = 1; step < x.steps; ++step) {
             block.of_in.wait_full(at);
-            multiply_stage(sums, block, at.stage, group, true);
+            multiply_stage(sums, block, at.stage(), group, true);
             at.next();
             products_wait<1>();
             block.of_in.release(done);

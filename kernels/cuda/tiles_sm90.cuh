@@ -34,14 +34,20 @@ DEVICE void copy_tile(BoxedTile<R, D>& to, const CUtensorMap& from, int head, in
 // Position in a ring of stages that are filled and emptied in turn: fill number n is stage n % stages.
 template <int stages>
 struct RingPosition {
-    int stage = 0, round = 0;  // of the fills of a stage; even rounds complete phases of parity 0
-    DEVICE int parity() const { return round & 1; }
-    DEVICE void next() {
-        if (++stage == stages) {
-            stage = 0;
-            ++round;
-        }
-    }
+    static_assert(stages == 3);
+    int place = 0;  // the stage, and in bit 2 the parity of its phase, in one register: 0 in even rounds
+    DEVICE int stage() const { return place & 3; }
+    DEVICE int parity() const { return place >> 2; }
+    DEVICE void next() { place = stage() == stages - 1 ? (place & 4) ^ 4 : place + 1; }
+};
+template <int stages>
+    requires(stages == 1 || stages == 2)
+struct RingPosition<stages> {
+    int fill = 0;  // modulo a power of two
+    DEVICE int stage() const { return fill & (stages - 1); }
+    DEVICE int parity() const { return fill / stages & 1; }
+    DEVICE void next() { fill = (fill + 1) & (2 * stages - 1); }
+    DEVICE RingPosition before(int fills) const { return {(fill - fills) & (2 * stages - 1)}; }
 };
 template <int stages>
 struct RingBarriers {
@@ -53,12 +59,12 @@ struct RingBarriers {
         }
     }
     // The filler waits for the readers of the fill before; in the first round there is none.
-    DEVICE void wait_empty(const RingPosition<stages>& at) { barrier_wait(empty[at.stage], at.parity() ^ 1); }
-    DEVICE void wait_full(const RingPosition<stages>& at) { barrier_wait(full[at.stage], at.parity()); }
+    DEVICE void wait_empty(const RingPosition<stages>& at) { barrier_wait(empty[at.stage()], at.parity() ^ 1); }
+    DEVICE void wait_full(const RingPosition<stages>& at) { barrier_wait(full[at.stage()], at.parity()); }
     // By all lanes of a warp that has read its part: one arrival per warp.
     DEVICE void release(const RingPosition<stages>& at) {
         __syncwarp();
-        if (anew(static_cast<int>(threadIdx.x)) % 32 == 0) barrier_arrive(empty[at.stage]);
+        if (anew(static_cast<int>(threadIdx.x)) % 32 == 0) barrier_arrive(empty[at.stage()]);
     }
 };
 

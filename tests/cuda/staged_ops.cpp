@@ -17,7 +17,11 @@ namespace longreach {
 
 namespace test {
 std::unique_ptr<Ops> make_test_ops(const CpuOptions& options);
+bool on_cpu();
+bool on_cpu() {
+    return false;
 }
+}  // namespace test
 
 namespace {
 

@@ -13,6 +13,11 @@ namespace longreach::test {
     return make_cpu_ops(options);
 }
 
+// The operations of the CPU, and not those of CUDA, in the harness or on a GPU.
+[[gnu::weak]] bool on_cpu() {
+    return true;
+}
+
 // In the harness of tests/simt or in an emulator of another CPU (tools/test --arm), which are slower than a CPU
 // and take fewer and shorter cases.
 [[gnu::weak]] bool in_harness() {

@@ -82,6 +82,7 @@ struct Run {
     simt::DeviceArray<double> forget;
     simt::DeviceArray<float> workspace;
     int hopper_workers = 0;
+    simt::DeviceArray<int> queue{std::vector<int>(2)};
 
     static Problem problem_of(const Variant& c) {
         Problem p(c);
@@ -166,7 +167,7 @@ struct Run {
     void launch() {
         const Tensor memory(workspace.data(), DType::f32, {static_cast<int64_t>(workspace.size())});
         cuda::attention_backward(results(), gradients(), memory, dout.tensor(), saved(), spec(), nullptr,
-                                 hopper_workers);
+                                 {hopper_workers, queue.data()});
         cudaDeviceSynchronize();
     }
     cuda::QueryKeyValue results() const { return {part(dqkv, 0), part(dqkv, 1), part(dqkv, 2)}; }

@@ -82,6 +82,7 @@ struct Launch {
     simt::DeviceArray<int32_t> row_start;
     simt::DeviceArray<double> forget;
     int hopper_workers = 0;
+    simt::DeviceArray<int> queue{std::vector<int>(2)};
 
     Launch(Problem& problem, bool aligned)
         : p(problem),
@@ -130,7 +131,8 @@ struct Launch {
     void run() {
         cuda::attention(o.tensor(), lse.tensor(), p.c.maxima ? maxima.tensor() : Tensor(),
                         qkv.columns(0, p.query_cols), qkv.columns(p.query_cols, p.kv_cols),
-                        qkv.columns(p.query_cols + p.kv_cols, p.kv_cols), spec, nullptr, hopper_workers);
+                        qkv.columns(p.query_cols + p.kv_cols, p.kv_cols), spec, nullptr,
+                        {hopper_workers, queue.data()});
     }
     bool hopper_serves() const {
         return cuda::attention_sm90_serves(
@@ -366,10 +368,10 @@ TEST_CASE(
                 CAPTURE(workers);
                 Variant c{.batch = 2,
                           .length = channels == 64 ? 270 : 300,
-                          .heads = 2,
-                          .kv_heads = 1,
+                          .heads = 4,
+                          .kv_heads = 2,
                           .head_dim = channels,
-                          .factor_rows = 2,
+                          .factor_rows = 4,
                           .sink = workers == 3,
                           .seed = 1};
                 ask_for(c, form);
