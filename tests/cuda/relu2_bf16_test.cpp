@@ -95,6 +95,6 @@ void check_size(const Size& size) {
 TEST_CASE("bf16 products with relu^2 of 100 tokens against float64, twice with the same bits") {
     check_size({100, 72, 264});
 }
-TEST_CASE("bf16 products with relu^2 of 65536 tokens against float64, twice with the same bits") {
-    if (!in_harness()) check_size({65536, 768, 3072});
+TEST_CASE("bf16 products with relu^2 of 16384 tokens against float64, twice with the same bits") {
+    if (!in_harness()) check_size({16384, 768, 3072});
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch's attention on a GPU, for a table beside `longreach bench-attention`: one JSON object per line.
 
-    torch_attention.py [--lengths 1024,4096] [--head-dims 64,128] [--json FILE]
+    torch_attention.py [--lengths 1024,4096] [--head-dims 64,128] [--sdpa] [--json FILE]
 
 Causal attention through scaled_dot_product_attention (flash and cuDNN kernels) and FlexAttention, and the
 scale-invariant transform of the scores through FlexAttention: once by its formula, once by tables over the
@@ -153,6 +153,7 @@ def main() -> int:
     parser.add_argument("--head-dims", type=numbers, default=[64, 128])
     parser.add_argument("--width", type=int, default=2048, help="heads times head size")
     parser.add_argument("--tokens", type=int, default=32768, help="tokens at least, in whole sequences")
+    parser.add_argument("--sdpa", action="store_true", help="scaled_dot_product_attention alone, which compiles nothing")
     parser.add_argument("--json", type=Path, help="write the lines here too")
     args = parser.parse_args()
     if not torch.cuda.is_available():
@@ -177,7 +178,7 @@ def main() -> int:
                 ("FlexAttention, formula", DISTANCE, lambda: flexible(shape, "formula")),
                 ("FlexAttention, table", DISTANCE, lambda: flexible(shape, "table")),
             ]
-            for program, variant, make in programs:
+            for program, variant, make in programs[: 2 if args.sdpa else None]:
                 torch._dynamo.reset()
                 for record in bench(program, variant, shape, make, sets):
                     lines.append(json.dumps(record))
