@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,6 +31,8 @@ CudaStatus cuda_status();
 struct CudaOptions {
     int device = 0;
     Precision precision = Precision::bf16;
+    double timeout = 60;  // seconds without the end of an operation until the process ends; 0: none
+    std::function<bool()> stop_asked = {};  // whether a signal came: then a device that hangs is left soon
 };
 // Throws with code device where cuda_status() says why.
 std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options);

@@ -116,6 +116,9 @@ class Ops : public Planner {
         (void)key;
         work();
     }
+    // Within the work of replay(): what the host does at this place, in every replay as in the first run. It may wait, and
+    // what it names has to live as long as the recording. Elsewhere it is done at once.
+    virtual void host_step(const std::function<void()>& step) { step(); }
 
     // --- matrix products
     // y [N, out] = or += x [N, in] w [out, in]^T.  2*N*in*out FLOPs.

@@ -4,13 +4,14 @@
 // one scratch buffer, whose users follow each other on the stream.
 #include <algorithm>
 #include <cstdlib>
-#include <map>
 #include <utility>
 
 #include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/relu2_hopper.h"
+#include "kernels/cuda/progress.h"
+#include "kernels/cuda/recordings.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda_device.h"
 #include "kernels/ops.h"
@@ -92,8 +93,10 @@ class CudaOps final : public Ops {
           device_(describe_device(options.device)),
           type_(type_of(options.precision)),
           stream_(open_stream(options.device)),
+          progress_(stream_.handle, {.seconds = options.timeout, .stop_asked = options.stop_asked}),
           products_(stream_.handle),
-          ring_(stream_.handle) {
+          ring_(stream_.handle, progress_),
+          recordings_(stream_.handle, progress_) {
         reserve_scratch(first_scratch);
         void* memory = nullptr;
         require_success(cudaMalloc(&memory, queue_bytes), "cudaMalloc of the queue of work");
@@ -101,11 +104,14 @@ class CudaOps final : public Ops {
         require_success(cudaMemsetAsync(queue_, 0, queue_bytes, stream()), "the queue of work");
     }
     ~CudaOps() override {
-        cudaStreamSynchronize(stream());
-        forget_recordings();
+        try {
+            progress_.wait("the end");
+        } catch (const Error&) {  // a destructor cannot report it
+        }
+        recordings_.forget();
         if (scratch_) cudaFree(scratch_.data());
         cudaFree(queue_);
-        cudaGetLastError();  // a destructor cannot report it
+        cudaGetLastError();
     }
 
     std::string describe() const override {
@@ -144,7 +150,7 @@ class CudaOps final : public Ops {
     }
     void release(void* memory, int64_t) override {
         if (!memory) return;
-        forget_recordings();  // they may use it
+        recordings_.forget();  // they may use it
         cudaFree(memory);
     }
     void do_upload(Tensor to, const void* host) override {
@@ -160,14 +166,16 @@ class CudaOps final : public Ops {
     void do_copy(Tensor to, const Tensor& from) override { cuda::copy(to, from, stream()); }
     void do_add(Tensor to, const Tensor& from) override { cuda::add(to, from, stream()); }
     void synchronize() override {
-        require_success(cudaStreamSynchronize(stream()), "wait for the device");
+        progress_.wait("wait for the device");
         require_success(cudaGetLastError(), "kernels");
     }
     // An operation whose launch failed ends the work: what follows would read what it did not write. A kernel that fails
     // later is reported by the next call that notices, unless each operation is waited for.
     void finished(const char* operation) override {
         require_success(cudaGetLastError(), operation);
-        if (waits_ && !capturing_) require_success(cudaStreamSynchronize(stream()), operation);
+        if (recordings_.capturing()) return;
+        progress_.queued(operation);
+        if (waits_) progress_.wait(operation);
     }
     double seconds_of(const std::function<void()>& work) override {
         const Event begin, end;
@@ -182,43 +190,10 @@ class CudaOps final : public Ops {
         return 1e-3 * static_cast<double>(milliseconds);
     }
 
-    // The first time for a key the work runs as it is, so that everything lazy has happened
-    // before it is captured.
     void do_replay(const std::string& key, const std::function<void()>& work) override {
-        if (waits_) return work();
-        Recording& recording = recordings_[key];
-        if (!recording.seen) {
-            work();
-            // Where the scratch grew, recordings_ was emptied.
-            recordings_[key].seen = true;
-            return;
-        }
-        if (!recording.graph) {
-            cudaGraph_t graph = nullptr;
-            require_success(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal),
-                            "begin of a capture");
-            try {
-                capturing_ = true;
-                work();
-                capturing_ = false;
-            } catch (...) {
-                capturing_ = false;
-                cudaStreamEndCapture(stream(), &graph);
-                if (graph) cudaGraphDestroy(graph);
-                cudaGetLastError();
-                throw;
-            }
-            require_success(cudaStreamEndCapture(stream(), &graph), "end of a capture");
-            const cudaError_t error = cudaGraphInstantiate(&recording.graph, graph, 0);
-            cudaGraphDestroy(graph);
-            require_success(error, "cudaGraphInstantiate");
-        }
-        require_success(cudaGraphLaunch(recording.graph, stream()), "cudaGraphLaunch");
-        if (recordings_.size() > most_recordings) {
-            synchronize();
-            forget_recordings();
-        }
+        waits_ ? work() : recordings_.replay(key, work);
     }
+    void host_step(const std::function<void()>& step) override { recordings_.host_step(step); }
 
     // --- matrix products
     void do_linear(Tensor y, const Tensor& x, const Tensor& w, Write write) override {
@@ -488,10 +463,11 @@ class CudaOps final : public Ops {
 
     Tensor scratch(int64_t bytes) {
         if (bytes > scratch_.bytes()) {
-            check(!capturing_, "scratch memory of {} bytes is not enough for {} within a recording",
-                  scratch_.bytes(), bytes);
+            check(!recordings_.capturing(),
+                  "scratch memory of {} bytes is not enough for {} within a recording", scratch_.bytes(),
+                  bytes);
             synchronize();
-            forget_recordings();
+            recordings_.forget();
             reserve_scratch(bytes);
         }
         return scratch_;
@@ -504,16 +480,6 @@ class CudaOps final : public Ops {
         scratch_ = Tensor(memory, DType::f32, {bytes / 4});
     }
 
-    struct Recording {
-        bool seen = false;
-        cudaGraphExec_t graph = nullptr;
-    };
-    void forget_recordings() {
-        for (auto& [key, recording] : recordings_)
-            if (recording.graph) cudaGraphExecDestroy(recording.graph);
-        recordings_.clear();
-    }
-
     // Enough for every reduction at common sizes: the largest is a short convolution's, 512 blocks times its
     // weights. The harness pays for every byte at every launch.
 #if defined(LONGREACH_SIMT)
@@ -523,19 +489,18 @@ class CudaOps final : public Ops {
     static constexpr int64_t first_scratch = int64_t{32} << 20;
     static constexpr int64_t copied_bytes = int64_t{4} << 30;
 #endif
-    static constexpr size_t most_recordings = 64;
 
     int index_;  // of the device
     CudaDevice device_;
     DType type_;
     OwnedStream stream_;
+    cuda::Progress progress_;
     cuda::MatrixProducts products_;
     cuda::PinnedRing ring_;
     Tensor scratch_;
     static constexpr size_t queue_bytes = 2 * sizeof(int);
     int* queue_ = nullptr;
-    std::map<std::string, Recording> recordings_;
-    bool capturing_ = false;
+    cuda::Recordings recordings_;
     const bool waits_ =
         std::getenv("LONGREACH_CUDA_SYNC") != nullptr;  // for the device, after each operation
 };

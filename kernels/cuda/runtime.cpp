@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cuda/progress.h"
+
 namespace longreach::cuda {
 
-PinnedRing::PinnedRing(cudaStream_t stream) : stream_(stream) {
+PinnedRing::PinnedRing(cudaStream_t stream, Progress& progress) : stream_(stream), progress_(progress) {
     void* memory = nullptr;
     require_success(cudaMallocHost(&memory, static_cast<size_t>(2 * half_bytes)), "cudaMallocHost");
     for (int i = 0; i < 2; ++i) {
@@ -16,7 +18,10 @@ PinnedRing::PinnedRing(cudaStream_t stream) : stream_(stream) {
 }
 
 PinnedRing::~PinnedRing() {
-    cudaStreamSynchronize(stream_);
+    try {
+        progress_.wait("the end");
+    } catch (const Error&) {  // a destructor cannot report it
+    }
     for (Half& half : halves_)
         if (half.copied) cudaEventDestroy(half.copied);
     cudaFreeHost(halves_[0].memory);
@@ -29,7 +34,7 @@ void PinnedRing::turn() {
     current_ = 1 - current_;
     used_ = 0;
     Half& next = halves_[current_];
-    if (next.pending) require_success(cudaEventSynchronize(next.copied), "cudaEventSynchronize");
+    if (next.pending) progress_.wait(next.copied);
     next.pending = false;
 }
 
@@ -53,7 +58,7 @@ void PinnedRing::download(void* host, const void* device, int64_t bytes) {
     const auto* from = static_cast<const std::byte*>(device);
     // Whoever downloads waits anyway: the ring is drained and used from its start.
     while (bytes > 0) {
-        require_success(cudaStreamSynchronize(stream_), "wait for the device");
+        progress_.wait("wait for the device");
         halves_[0].pending = halves_[1].pending = false;
         const int64_t n = std::min(bytes, half_bytes);
         std::byte* staged = halves_[current_].memory;
@@ -61,7 +66,7 @@ void PinnedRing::download(void* host, const void* device, int64_t bytes) {
         require_success(
             cudaMemcpyAsync(staged, from, static_cast<size_t>(n), cudaMemcpyDeviceToHost, stream_),
             "copy from the device");
-        require_success(cudaStreamSynchronize(stream_), "wait for the device");
+        progress_.wait("wait for the device");
         std::memcpy(to, staged, static_cast<size_t>(n));
         to += n, from += n, bytes -= n;
     }

@@ -10,6 +10,8 @@
 
 namespace longreach::cuda {
 
+class Progress;
+
 // Throws with code device: what failed, and what the runtime calls it.
 inline void require_success(cudaError_t error, const char* call) {
     if (error != cudaSuccess) cudaGetLastError();  // said here; must not show up at a later call
@@ -21,7 +23,7 @@ inline void require_success(cudaError_t error, const char* call) {
 // bytes are in the ring; a piece of the ring is written again only after the copy out of it is done.
 class PinnedRing {
   public:
-    explicit PinnedRing(cudaStream_t stream);
+    PinnedRing(cudaStream_t stream, Progress& progress);  // of the stream
     ~PinnedRing();
     PinnedRing(const PinnedRing&) = delete;
     PinnedRing& operator=(const PinnedRing&) = delete;
@@ -39,6 +41,7 @@ class PinnedRing {
     void turn();  // to the other half, once its copies are done
 
     cudaStream_t stream_;
+    Progress& progress_;
     Half halves_[2];
     int current_ = 0;
     int64_t used_ = 0;  // bytes of the current half

@@ -4,7 +4,7 @@
 //   check(...)          a broken invariant of this program: a bug, exit code 1, with source location.
 //   require(...)/fail   something the user or the machine did: exit code by cause, message and hint;
 //                       prints no stack trace.
-// Only the catch in main() ends the process.
+// Only the catch in main() ends the process, but for a rank that others left and a device that hangs.
 #pragma once
 
 #if defined(__NVCC__) && !defined(FMT_USE_CONSTEXPR)
@@ -32,6 +32,7 @@ enum class ExitCode : int {
     corruption = 9,  // a repeated computation gave other bits: hardware suspected
     locked = 10,     // another process holds the run directory
     runs = 11,       // a sweep ended with runs that failed
+    hung = 12,       // a device ends no operation any more
     stopped = 75,    // a signal asked us to stop; a checkpoint is saved; safe to requeue
 };
 

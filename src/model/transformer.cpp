@@ -238,7 +238,7 @@ void Transformer::run_forward(StepContext& run, Activations& a, ParameterTraffic
     const int64_t n = run.batch.count();
     const Tensor x = a.x.first_rows(n);
     const auto need = [&](size_t segment) {
-        if (traffic != nullptr) traffic->need(static_cast<int64_t>(segment));
+        if (traffic != nullptr) run.ops.host_step([=] { traffic->need(static_cast<int64_t>(segment)); });
     };
     need(0);
     embed(run, a, x);
@@ -275,7 +275,7 @@ void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const Fl
             ops.zero(gradients.flat.range(s.begin, s.count));
     run_forward(run, a, traffic);
     const auto done = [&](size_t segment) {
-        if (traffic != nullptr) traffic->done(static_cast<int64_t>(segment));
+        if (traffic != nullptr) ops.host_step([=] { traffic->done(static_cast<int64_t>(segment)); });
     };
 
     const int64_t n = batch.count();
@@ -317,7 +317,7 @@ void Transformer::learn_indexes(StepContext& run, Activations& a, ParameterTraff
     head_->forward_backward(run, a.dx.first_rows(n), a.head, a.x.first_rows(n), run.gradient_scale);
     for (size_t i = depth(); i-- > 0;) block_at(i).learn_index(run, a.blocks[i]);
     for (size_t segment = segments_.size(); traffic != nullptr && segment-- > 0;)
-        traffic->done(static_cast<int64_t>(segment));
+        run.ops.host_step([=] { traffic->done(static_cast<int64_t>(segment)); });
 }
 
 void Transformer::forward(Ops& ops, const FlatParams& weights, const Batch& batch,

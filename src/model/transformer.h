@@ -56,7 +56,7 @@ class Transformer {
 
     // Writes losses per token to training_losses(); gradients = or += (gradients.write)
     // gradient_scale * d(sum of losses).
-    // Changes nothing in host memory, so a device may replay it (Ops::replay) if traffic is null.
+    // Changes nothing in host memory, so a device may replay it (Ops::replay); traffic is called by host_step().
     void forward_backward(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
                           const Batch& batch, float gradient_scale, ParameterTraffic* traffic = nullptr);
     // Writes losses per token to evaluation_losses() and the most likely tokens to evaluation_best().

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "kernels/cuda_device.h"
+#include "train/signals.h"
 
 namespace longreach::train {
 
@@ -26,13 +27,19 @@ std::unique_ptr<Ops> open_device(const SystemConfig& system, std::string& note, 
                     "rank {} of this machine needs a GPU of its own; it has {}", local_rank, devices);
             CudaOptions options;
             options.device = local_rank;
+            options.timeout = static_cast<double>(system.device_timeout);
+            options.stop_asked = [] { return StopSignals::received() != 0; };
             if (system.precision == PrecisionChoice::fp32) options.precision = Precision::fp32;
             std::unique_ptr<Ops> ops = make_cuda_ops(options);
             note = "device: " + ops->describe();
             if (system.device == Device::automatic) note += " (a GPU answered)";
             return ops;
         }
-        why_not = fmt::format(" (no GPU: {})", status.unusable);
+        // With a driver there is a GPU that somebody may be waiting for.
+        why_not = status.driver.empty()
+                      ? fmt::format(" (no GPU: {})", status.unusable)
+                      : fmt::format("\nno GPU is used, although a driver for CUDA {} is here: {}",
+                                    status.driver, status.unusable);
     }
     CpuOptions options;
     options.threads = static_cast<int>(system.threads);

@@ -112,6 +112,11 @@ void SystemConfig::fields(config::Fields& f) {
         {"CPU threads; 0: all this process may use, fewer while other programs keep the machine busy. Never "
          "changes a result",
          true});
+    f.integer("device_timeout", device_timeout, {.min = 0, .max = 86400},
+              {"seconds after which a GPU that has ended no operation counts as hung and the process ends "
+               "with code 12; "
+               "0: never",
+               true});
 }
 
 void Experiment::fields(config::Fields& f) {
@@ -184,6 +189,8 @@ void Experiment::check(config::Problems& p) {
     check_window_warmup(p, windowed);
     if (seed.init >= 0 && seed.data >= 0)
         no_effect("run.seed", "seed.init and seed.data are both set", "seed.init");
+    if (system.device == Device::cpu)
+        no_effect("system.device_timeout", "only a GPU can leave a process waiting", "system.device");
     if (std::all_of(stages.begin(), stages.end(), [](const StageConfig& s) { return s.batch_tokens > 0; }))
         no_effect("batch.tokens", "every stage has its own batch_tokens", "stages.0.batch_tokens");
     if (model.head.tied) {

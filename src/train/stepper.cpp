@@ -122,18 +122,14 @@ Stepper::Gradient Stepper::measure(const Stage& stage, data::Loader& loader) {
             batch_.upload(ops, stage.context, micro.tokens, micro.targets, micro.doc_start);
         const model::FlatParams gradients = tree_.begin(m);
         const bool last = m + 1 == own.end;
-        if (several && (m == own.first || last)) {
-            // Weights still arrive during the first pass; gradients are sent during the last.
-            if (last) traffic_.completes(m);
-            model.forward_backward(ops, session_.weights, gradients, batch, scale, &traffic_);
-            last ? tree_.advance(m) : tree_.end(ops, m);
-        } else {
-            const int64_t window = session_.experiment.window_at(session_.state.step);
-            ops.replay(fmt::format("{} {} {} {} {} {}", stage.context, n, stage.tokens_per_step, window,
-                                   gradients.flat.data(), gradients.write == Write::set),
-                       [&] { model.forward_backward(ops, session_.weights, gradients, batch, scale); });
-            tree_.end(ops, m);
-        }
+        // Weights still arrive during the first pass; gradients are sent during the last.
+        RankTraffic* const traffic = several && (m == own.first || last) ? &traffic_ : nullptr;
+        if (several && last) traffic_.completes(m);
+        const int64_t window = session_.experiment.window_at(session_.state.step);
+        ops.replay(fmt::format("{} {} {} {} {} {} {}", stage.context, n, stage.tokens_per_step, window,
+                               gradients.flat.data(), gradients.write == Write::set, traffic != nullptr),
+                   [&] { model.forward_backward(ops, session_.weights, gradients, batch, scale, traffic); });
+        several&& last ? tree_.advance(m) : tree_.end(ops, m);
         ops.sum(micro_losses_.range(m, 1), model.training_losses(n));
         if (index_losses_) ops.sum(index_losses_.range(m, 1), model.index_losses(n));
     }

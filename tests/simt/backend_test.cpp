@@ -2,6 +2,10 @@
 // and which device a run gets.
 #include <doctest/doctest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kernels/cuda/progress.h"
 #include "kernels/cuda_device.h"
 #include "simt/simt.h"
 #include "train/device.h"
@@ -41,7 +45,78 @@ std::vector<float> numbers(Ops& ops, const Tensor& t) {
     return host;
 }
 
+// Exit code and standard error of `work` in a process of its own, which has to end by itself.
+std::pair<int, std::string> in_child(const std::function<void()>& work) {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::dup2(ends[1], STDERR_FILENO);
+        ::alarm(60);
+        work();
+        ::_exit(0);
+    }
+    ::close(ends[1]);
+    std::string text;
+    char piece[512];
+    for (ssize_t n; (n = ::read(ends[0], piece, sizeof piece)) > 0;)
+        text.append(piece, static_cast<size_t>(n));
+    ::close(ends[0]);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text};
+}
+
 }  // namespace
+
+TEST_CASE("a device that hangs: the process ends with code 12 and names the operation") {
+    const HarnessOptions options;
+    for (const bool lazy : {false, true})
+        for (const bool downloads : {false, true}) {
+            CAPTURE(lazy);
+            CAPTURE(downloads);
+            const auto [code, said] = in_child([&] {
+                const auto ops = make_cuda_ops({.timeout = 0.3});
+                const Tensor sum(ops->allocate(32), DType::f32, {8});
+                ops->zero(sum);
+                ops->synchronize();
+                simt::options().lazy_streams = lazy;
+                simt::options().hang_at = 3;
+                for (int i = 0; i < 5; ++i) ops->add(sum, sum);
+                float values[8];
+                if (downloads)
+                    ops->download(values, sum);
+                else
+                    ops->synchronize();
+            });
+            CAPTURE(said);
+            CHECK(code == 12);
+            CHECK(said.find("the device has ended no operation for 0 s (wait for the device); running: add "
+                            "(operation 4 of 6 queued); the last to end: add") != std::string::npos);
+        }
+}
+
+TEST_CASE("a device that hangs is left soon after a signal, one that goes on is not") {
+    const HarnessOptions options;
+    for (const bool hangs : {true, false}) {
+        CAPTURE(hangs);
+        const auto [code, said] = in_child([&] {
+            const auto ops = make_cuda_ops({});
+            const Tensor sum(ops->allocate(32), DType::f32, {8});
+            ops->zero(sum);
+            ops->synchronize();
+            cuda::Progress progress(static_cast<cudaStream_t>(ops->native_queue().stream),
+                                    {.seconds = 0, .stop_asked = [] { return true; }, .grace = 0.2});
+            simt::options().hang_at = hangs ? 1 : 0;
+            ops->add(sum, sum);
+            progress.queued("add");
+            progress.wait("the test");
+        });
+        CAPTURE(said);
+        CHECK(code == (hangs ? 12 : 0));
+        CHECK((said.find("running: add") != std::string::npos) == hangs);
+    }
+}
 
 TEST_CASE("replay: the work runs once as it is, is recorded once, and repeated from then on") {
     const HarnessOptions options;
@@ -59,6 +134,17 @@ TEST_CASE("replay: the work runs once as it is, is recorded once, and repeated f
     }
     CHECK(asked == 2);
     CHECK(numbers(*ops, sum) == std::vector<float>(8, 15.0f));
+    // What the host does between operations is done in every replay, at its place.
+    std::vector<float> seen;
+    for (int i = 0; i < 4; ++i)
+        ops->replay("host", [&] {
+            ops->add(sum, sum);
+            ops->host_step([&] { seen.push_back(numbers(*ops, sum)[0]); });
+            ops->add(sum, sum);
+        });
+    CHECK(seen == std::vector<float>{30, 120, 480, 1920});
+    ops->zero(sum);
+    for (int i = 0; i < 3; ++i) ops->add(sum, term);
     // Another key is other work.
     ops->replay("twice", [&] { ops->add(sum, sum); });
     CHECK(numbers(*ops, sum) == std::vector<float>(8, 30.0f));
@@ -241,7 +327,7 @@ TEST_CASE("the device: auto takes the GPU that answers, cpu does not ask, and th
     system.device = train::Device::automatic;
     train::open_device(system, note);
     CHECK(note.starts_with("device: cpu "));
-    CHECK(note.find("(no GPU: SIMT harness is older than compute capability 8.0)") != std::string::npos);
+    CHECK(note.find("\nno GPU is used, although a driver for CUDA ") != std::string::npos);
     system.device = train::Device::cuda;
     CHECK_THROWS_WITH_AS(train::open_device(system, note),
                          "system.device is cuda, but SIMT harness is older than compute capability 8.0; use "

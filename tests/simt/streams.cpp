@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "simt/kernel_calls.h"
@@ -39,9 +40,13 @@ uint64_t random_number() {
 }
 
 bool can_run(const Stream& stream) {
-    if (stream.queue.empty()) return false;
+    if (stream.queue.empty() || stream.queue.front().never_ends) return false;
     const auto& after = stream.queue.front().after;
     return std::all_of(after.begin(), after.end(), [](const MarkerPointer& m) { return m->done; });
+}
+
+bool stuck(const Stream& stream) {
+    return !stream.queue.empty() && stream.queue.front().never_ends;
 }
 
 // Streams that can go on, in the order of their creation.
@@ -55,7 +60,7 @@ std::vector<Stream*> candidates() {
 // The work a stream's head waits for, or its waits wait for: somebody there can run, as a marker belongs to
 // work that was submitted earlier.
 Stream* needed_for(Stream* stream) {
-    while (!can_run(*stream))
+    while (!can_run(*stream) && !stuck(*stream))
         for (const MarkerPointer& marker : stream->queue.front().after)
             if (!marker->done) {
                 stream = marker->stream;
@@ -72,7 +77,7 @@ Stream* choose(Stream* wanted) {
     Stream* any = able[random_number() % able.size()];
     switch (options().seed % 3) {
         case 1:
-            return wanted != nullptr ? needed_for(wanted) : able.back();
+            return wanted != nullptr && !stuck(*needed_for(wanted)) ? needed_for(wanted) : able.back();
         case 2:
             if (wanted == nullptr) return able.front();
             able.erase(std::remove(able.begin(), able.end(), wanted), able.end());
@@ -157,7 +162,8 @@ size_t living_streams() {
     return static_cast<size_t>(count) - 2;
 }
 
-cudaError_t enqueue(Stream& stream, std::function<void()> run, std::vector<MarkerPointer> after) {
+cudaError_t enqueue(Stream& stream, std::function<void()> run, std::vector<MarkerPointer> after,
+                    bool never_ends) {
     if (capturing(stream)) {
         Capture& capture = *stream.capture;
         if (!capture.valid) return cudaErrorStreamCaptureInvalidated;
@@ -176,7 +182,7 @@ cudaError_t enqueue(Stream& stream, std::function<void()> run, std::vector<Marke
             }
         if (recorded) return cudaErrorStreamCaptureImplicit;
     }
-    Work work{std::move(run), std::move(after), std::make_shared<Marker>()};
+    Work work{std::move(run), std::move(after), std::make_shared<Marker>(), never_ends};
     work.marker->stream = &stream;
     if (stream.blocking)
         for (const auto& one : streams())
@@ -249,12 +255,18 @@ cudaError_t launch_graph(GraphExec& exec, Stream& stream) {
     return cudaSuccess;
 }
 
+// As on a device whose kernel never ends: whoever waits waits for ever.
+static void run_or_wait(Stream* next) {
+    while (next == nullptr) std::this_thread::sleep_for(std::chrono::seconds(1));
+    run_head(*next);
+}
+
 void finish(const MarkerPointer& marker) {
-    while (!marker->done) run_head(*choose(marker->stream));
+    while (!marker->done) run_or_wait(choose(marker->stream));
 }
 
 void finish(Stream& stream) {
-    while (!stream.queue.empty()) run_head(*choose(&stream));
+    while (!stream.queue.empty()) run_or_wait(choose(&stream));
 }
 
 void one_step() {
@@ -271,7 +283,13 @@ void submit(std::function<void()> work, CUstream_st* handle) {
         set_last_error(cudaErrorInvalidResourceHandle);
         return;
     }
-    set_last_error(enqueue(*stream, std::move(work)));
+    static uint64_t counted_for = 0, launches = 0;
+    if (counted_for != options().hang_at) {
+        counted_for = options().hang_at;
+        launches = 0;
+    }
+    const bool never_ends = counted_for != 0 && !capturing(*stream) && ++launches == counted_for;
+    set_last_error(enqueue(*stream, std::move(work), {}, never_ends));
 }
 
 // A launch behind a failed one would work on what that did not write: it does nothing until the error is read.

@@ -30,6 +30,7 @@ struct Work {
     std::function<void()> run;  // may be empty
     std::vector<MarkerPointer> after;
     MarkerPointer marker;
+    bool never_ends = false;
 };
 
 struct Graph {
@@ -75,7 +76,8 @@ bool destroy_stream(cudaStream_t handle);  // what is queued still runs; false: 
 size_t living_streams();                   // without those that are always there
 
 // Runs it at once or later, or records it. Not a call of its own for fault injection.
-cudaError_t enqueue(Stream& stream, std::function<void()> run, std::vector<MarkerPointer> after = {});
+cudaError_t enqueue(Stream& stream, std::function<void()> run, std::vector<MarkerPointer> after = {},
+                    bool never_ends = false);
 cudaError_t record(Event& event, Stream& stream);
 cudaError_t wait(Stream& stream, const Event& event);
 cudaError_t launch_graph(GraphExec& exec, Stream& stream);

@@ -32,7 +32,8 @@ TEST_CASE("wrong experiments: unknown keys and where they belong") {
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"rope": {"base": 500}}}})",
          "model.attention.rope (c.json:1:52): unknown key: did you mean eval.rope?"},
         {R"({"stages": [{"steps": 1}], "system": {"dtype": "bf16"}})",
-         "system.dtype (c.json:1:39): unknown key: known here are device, precision, threads"},
+         "system.dtype (c.json:1:39): unknown key: known here are device, precision, threads, "
+         "device_timeout"},
         {R"({"stages": [{"steps": 1}], "model": {"layouts": {"local": {"windw": 64}}, "pattern": ["local"]}})",
          "model.layouts.local.windw (c.json:1:60): unknown key: did you mean model.layouts.local.window?"},
         {R"({"stages": [{"steps": 1}], "stages": [{"steps": 2}]})",
