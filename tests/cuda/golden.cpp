@@ -215,7 +215,8 @@ void add_boxes(std::vector<GoldenSet>& sets, Drawn& drawn) {
     for (bool stores : {false, true})
         for (const auto& at : places) {
             if (stores && (at[0] < 0 || at[1] < 0)) continue;
-            auto tensor = drawn_matrix(size_t{columns} * rows * sequences, [&] { return drawn.word() & 0xffff; });
+            auto tensor =
+                drawn_matrix(size_t{columns} * rows * sequences, [&] { return drawn.word() & 0xffff; });
             auto box = drawn_matrix(size_t{16} * 64, [&] { return drawn.word() & 0xffff; });
             GoldenSet set{stores ? "tensor_store" : "tensor_copy", packed(tensor), {}, {}};
             for (int i : at) set.in.push_back(static_cast<uint32_t>(i));
@@ -226,9 +227,11 @@ void add_boxes(std::vector<GoldenSet>& sets, Drawn& drawn) {
                     const int of_row = at[1] + row, of_column = at[0] + column;
                     const bool inside = of_row >= 0 && of_row < rows && of_column >= 0 && of_column < columns;
                     // Chunk c of 8 columns of a row lies at c ^ (row % 8).
-                    uint32_t& here = box[static_cast<size_t>(row * 64 + (column / 8 ^ row % 8) * 8 + column % 8)];
+                    uint32_t& here =
+                        box[static_cast<size_t>(row * 64 + (column / 8 ^ row % 8) * 8 + column % 8)];
                     auto* const there =
-                        inside ? &tensor[static_cast<size_t>((at[2] * rows + of_row) * columns + of_column)] : nullptr;
+                        inside ? &tensor[static_cast<size_t>((at[2] * rows + of_row) * columns + of_column)]
+                               : nullptr;
                     if (stores && inside) *there = here;
                     if (!stores) here = inside ? *there : 0;
                 }
@@ -269,13 +272,17 @@ std::vector<GoldenSet> golden_inputs() {
 std::vector<GoldenSet> golden_inputs_sm90() {
     Drawn drawn;
     std::vector<GoldenSet> sets;
-    const std::pair<const char*, size_t> products[] = {
-        {"wgmma_64", 64},           {"wgmma_96", 96},
-        {"wgmma_128", 128},         {"wgmma_256", 256},
-        {"wgmma_256_strided", 256}, {"wgmma_64_registers", 64},
-        {"wgmma_96_registers", 96}, {"wgmma_128_registers", 128},
-        {"wgmma_64_registers_strided", 64}, {"wgmma_96_registers_strided", 96},
-        {"wgmma_128_registers_strided", 128}};
+    const std::pair<const char*, size_t> products[] = {{"wgmma_64", 64},
+                                                       {"wgmma_96", 96},
+                                                       {"wgmma_128", 128},
+                                                       {"wgmma_256", 256},
+                                                       {"wgmma_256_strided", 256},
+                                                       {"wgmma_64_registers", 64},
+                                                       {"wgmma_96_registers", 96},
+                                                       {"wgmma_128_registers", 128},
+                                                       {"wgmma_64_registers_strided", 64},
+                                                       {"wgmma_96_registers_strided", 96},
+                                                       {"wgmma_128_registers_strided", 128}};
     for (const auto& [op, n] : products) sets.push_back(wgmma(drawn, op, n, true));
     for (const char* op : {"wgmma_64", "wgmma_64_registers", "wgmma_64_registers_strided"})
         sets.push_back(wgmma(drawn, op, 64, false));

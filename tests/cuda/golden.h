@@ -29,12 +29,11 @@ using Words = std::vector<uint32_t>;
 //   tensor_store       in: the same, then such a box; out: the tensor
 //   bulk_copy          in, out: 512 words
 //   stmatrix_x4        in: 4 words per lane; out: what ldmatrix_x4 reads of what they wrote
-//   setmaxnreg_C_P     in: a word per thread of a block of which 128 threads go to C registers and the others to P;
-//                      out: one more. Of 32 and 240 (which no file has) the block waits for ever
+//   setmaxnreg_C_P     in: a word per thread of a block, of which 128 go to C registers and the rest to P; out: one more
 struct GoldenSet {
     std::string op;
     Words in, out;
-    Words expected = {};  // where there is one right answer, written down independently; such a set is in no file
+    Words expected = {};  // where there is one right answer; such a set is in no file
 };
 constexpr int golden_columns = 80, golden_rows = 40, golden_sequences = 3;
 struct GoldenFile {
@@ -48,6 +47,8 @@ std::vector<GoldenSet> golden_inputs_sm90();
 // Runs the set on the current device, or in the harness. golden_kernels.cu, golden_sm90.cu
 Words run_golden(const std::string& op, const Words& in);
 Words run_golden_sm90(const std::string& op, const Words& in);
+// A block of 384 threads that asks for 32 and 240 registers: 32 + 2 * 240 of the 3 * 168 of its launch. It waits for ever.
+void start_golden_hang();
 // hopper: the sets of golden_inputs_sm90() too.
 GoldenFile record_golden(const std::string& device, bool hopper);
 // How many words of a set differ from what is expected.

@@ -2,11 +2,12 @@
 // FOLDER/<device>.txt. 77 without one, 1 if it gives something else where only one answer is right.
 // golden_vectors --probe: one small kernel, as a sign that the GPU answers.
 // golden_vectors --store COLUMN ROW SEQUENCE: one box to that place of a tensor.
-// golden_vectors --hang: a block that asks for more registers than it was launched with, which never ends.
+// golden_vectors --hang: a block that asks for more registers than it was launched with, which never ends; code 12.
 #include <cctype>
 
 #include "cuda/golden.h"
 #include "io/file.h"
+#include "kernels/cuda/progress.h"
 #include "kernels/cuda_device.h"
 
 using namespace longreach;
@@ -28,7 +29,10 @@ int main(int argc, char** argv) {
             return test::run_golden("anew", words) == words ? 0 : 1;
         }
         if (argv[1] == std::string_view("--hang")) {
-            test::run_golden_sm90("setmaxnreg_32_240", test::Words(384));
+            test::start_golden_hang();
+            cuda::Progress progress(nullptr, {.seconds = 2});
+            progress.queued("32 + 2 * 240 registers of 3 * 168");
+            progress.wait("golden_vectors");
             fmt::print("it ended\n");
             return 0;
         }

@@ -68,9 +68,10 @@ void Block::standstill() const {
     for (const WarpgroupRegisters& group : hopper_.registers)
         if (group.step != nullptr)
             text += "\n  setmaxnreg at line " + std::to_string(group.step->in->line) + " of warpgroup " +
-                    std::to_string(&group - hopper_.registers.data()) + ", which has " + std::to_string(group.have) +
-                    " registers a thread: " + std::to_string(std::popcount(group.came)) + " warps came, the pool has " +
-                    std::to_string(hopper_.free_registers);
+                    std::to_string(&group - hopper_.registers.data()) + ", which has " +
+                    std::to_string(group.have) +
+                    " registers a thread: " + std::to_string(std::popcount(group.came)) +
+                    " warps came, the pool has " + std::to_string(hopper_.free_registers);
     throw Fault(text);
 }
 

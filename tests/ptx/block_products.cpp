@@ -163,7 +163,8 @@ bool Block::register_count(const Step& s, uint32_t lanes) {
         fault(s, -1, "a multiple of 8 from 24 to 256 expected");
     const auto warp = static_cast<size_t>(warp_ - warps_.data());
     WarpgroupRegisters& group = hopper_.registers[warp / 4];
-    if (group.step != nullptr && group.step != &s) fault(s, -1, "a warp of the warpgroup is at another setmaxnreg");
+    if (group.step != nullptr && group.step != &s)
+        fault(s, -1, "a warp of the warpgroup is at another setmaxnreg");
     if (s.in->has("inc") ? wanted < group.have : wanted > group.have)
         fault(s, -1, "a change in the other direction from " + std::to_string(group.have));
     group.step = &s;

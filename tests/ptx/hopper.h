@@ -58,7 +58,7 @@ struct NamedBarrier {
 // Registers per thread of a warpgroup. setmaxnreg is one instruction of its four warps.
 struct WarpgroupRegisters {
     int64_t have = 0;
-    const Step* step = nullptr;    // that its warps are at
+    const Step* step = nullptr;     // that its warps are at
     uint32_t came = 0, passed = 0;  // warps
     bool granted = false;
 };
@@ -68,8 +68,8 @@ struct HopperState {
     std::map<uint64_t, Mbarrier> barriers;
     std::map<int64_t, NamedBarrier> named;
     std::vector<BulkCopy> loads, stores;
-    std::map<int, int> store_groups;            // committed, by thread
-    std::vector<WarpProducts> products;         // by warp
+    std::map<int, int> store_groups;     // committed, by thread
+    std::vector<WarpProducts> products;  // by warp
     // The block's pool: what setmaxnreg.dec gave back and .inc has not taken. Nothing at the launch.
     int64_t free_registers = 0;
     std::vector<WarpgroupRegisters> registers;

@@ -31,7 +31,8 @@ double tiles_of(const Shape& s, Pass pass, const Work& work, int rows) {
     if (pass == Pass::keys) {
         const int64_t key0 = int64_t{work.rank} * rows;
         const int64_t last = std::min(key0 + rows, s.length) - 1;
-        const int64_t end = s.document == 0 ? s.length : std::min(s.length, (last / s.document + 1) * s.document);
+        const int64_t end =
+            s.document == 0 ? s.length : std::min(s.length, (last / s.document + 1) * s.document);
         return static_cast<double>((end - key0 + met - 1) / met * (s.heads / s.kv_heads));
     }
     const int64_t tiles = (s.length + rows - 1) / rows, query0 = (tiles - 1 - work.rank) * rows;
@@ -47,7 +48,8 @@ double worst_over_mean(const Shape& s, Pass pass, int workers) {
     spec.length = s.length;
     spec.head_dim = s.head_dim;
     const int rows = pass == Pass::forward && s.head_dim == 64 ? 192 : 128;
-    const WorkList list = work_list(spec, rows, pass == Pass::keys ? s.kv_heads : s.heads, {workers, nullptr});
+    const WorkList list =
+        work_list(spec, rows, pass == Pass::keys ? s.kv_heads : s.heads, {workers, nullptr});
     std::priority_queue<double, std::vector<double>, std::greater<>> free_at;
     for (int i = 0; i < std::min(workers, list.items()); ++i) free_at.push(0);
     double sum = 0, longest = 0, shortest = 1e300, last = 0;

@@ -60,7 +60,8 @@ void demand_box(const TensorMap& map, uintptr_t at, const int (&where)[3], const
     // An illegal instruction on the hardware.
     if (where[0] % static_cast<int>(16 / map.element) != 0)
         wrong(Kind::tensor_map,
-              std::string(what) + " from column " + std::to_string(where[0]) + ", which is not on 16 bytes", place);
+              std::string(what) + " from column " + std::to_string(where[0]) + ", which is not on 16 bytes",
+              place);
 }
 
 }  // namespace

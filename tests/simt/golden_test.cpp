@@ -127,7 +127,8 @@ Replayed replay(const GoldenFile& file) {
                                       number(set.out[i])),
                      set, i);
             } else if (set.op.starts_with("wgmma")) {
-                note(fault_of_product(element_of_group(set.in, 64, i), number(emulated[i]), number(set.out[i])),
+                note(fault_of_product(element_of_group(set.in, 64, i), number(emulated[i]),
+                                      number(set.out[i])),
                      set, i);
             } else if (set.op == "exp2_approx") {
                 note(fault_of_exp2(set.in[i], set.out[i]), set, i);

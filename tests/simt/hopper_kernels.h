@@ -61,7 +61,8 @@ void multiply(float* out, const bf16* a, const bf16* b, const float* start) {
         if constexpr (from == From::shared_memory)
             product<n>(d, advance(operand(s.a), 32 * k), advance(operand(s.b), 32 * k), add);
         else if constexpr (from == From::shared_strided)
-            product<n, true>(d, advance(operand(s.a), 32 * k), advance(operand(s.b, 32 * 128), 2048 * k), add);
+            product<n, true>(d, advance(operand(s.a), 32 * k), advance(operand(s.b, 32 * 128), 2048 * k),
+                             add);
         else if constexpr (strided)
             product<n, true>(d, fragments[k], advance(operand(s.b, 32 * 128), 2048 * k), add);
         else
@@ -96,8 +97,7 @@ struct Box {
     PhaseBarrier full;
 };
 
-// A box of 64 columns and 16 rows, of one or more sequences, to the output as it lies in shared memory; asks instead of
-// waiting.
+// A box of 64 columns and 16 rows in all to the output, as it lies in shared memory; asks instead of waiting.
 KERNEL(64)
 void fetch(bf16* out, const __grid_constant__ CUtensorMap map, int column, int row, int sequence) {
     Box& s = shared<Box>();
@@ -120,7 +120,8 @@ void fetch(bf16* out, const __grid_constant__ CUtensorMap map, int column, int r
 KERNEL(64)
 void put(const __grid_constant__ CUtensorMap map, const bf16* in, int column, int row, int sequence) {
     Box& s = shared<Box>();
-    for (unsigned i = threadIdx.x; i < sizeof s.bytes / 2; i += 64) reinterpret_cast<bf16*>(s.bytes)[i] = in[i];
+    for (unsigned i = threadIdx.x; i < sizeof s.bytes / 2; i += 64)
+        reinterpret_cast<bf16*>(s.bytes)[i] = in[i];
     fence_async_proxy();
     __syncthreads();
     if (threadIdx.x != 0) return;

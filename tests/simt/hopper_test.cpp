@@ -169,7 +169,8 @@ TEST_CASE("boxes that an H200 answers with an illegal instruction are found") {
     CUtensorMap map;
     REQUIRE(arguments.encode(map) == CUDA_SUCCESS);
     simt::options() = simt::Options();
-    for (auto [column, row, sequence] : {std::tuple(0, 0, 0), {64, 32, 2}, {0, -3, 1}, {-8, 39, 0}, {4, 0, 0}}) {
+    for (auto [column, row, sequence] :
+         {std::tuple(0, 0, 0), {64, 32, 2}, {0, -3, 1}, {-8, 39, 0}, {4, 0, 0}}) {
         CAPTURE(column);
         CAPTURE(row);
         std::string text;
