@@ -116,6 +116,7 @@ struct Attention {
     simt::DeviceArray<float> lse{static_cast<size_t>(length)}, numbers;
     AttentionSpec spec;
     simt::DeviceArray<float> workspace;
+    simt::DeviceArray<int> queue{std::vector<int>(2)};
 
     Attention(int64_t of_length, int64_t of_channels, bool with_tables)
         : length(of_length),
@@ -137,20 +138,24 @@ struct Attention {
     Tensor of_lse() const { return {lse.data(), DType::f32, {1, length}}; }
     void forward(int workers) {
         cuda::attention(o.tensor(), of_lse(), Tensor(), q.tensor(), k.tensor(), v.tensor(), spec, nullptr,
-                        workers);
+                        {workers, queue.data()});
     }
     void backward(int workers) {
         cuda::attention_backward(
             {dq.tensor(), dk.tensor(), dv.tensor()}, {},
             Tensor(workspace.data(), DType::f32, {static_cast<int64_t>(workspace.size())}), dout.tensor(),
-            {{q.tensor(), k.tensor(), v.tensor()}, o.tensor(), of_lse()}, spec, nullptr, workers);
+            {{q.tensor(), k.tensor(), v.tensor()}, o.tensor(), of_lse()}, spec, nullptr,
+            {workers, queue.data()});
     }
     Subject of_forward(const char* name, int workers) {
-        return {name, [] {}, [this, workers] { forward(workers); }, {o.memory.output(), lse.output()}};
+        return {name,
+                [this] { queue.zero(); },
+                [this, workers] { forward(workers); },
+                {o.memory.output(), lse.output()}};
     }
     Subject of_backward(const char* name, int workers) {
         return {name,
-                [] {},
+                [this] { queue.zero(); },
                 [this, workers] { backward(workers); },
                 {dq.memory.output(), dk.memory.output(), dv.memory.output()}};
     }
@@ -205,7 +210,8 @@ TEST_CASE("the delta rule in chunks needs each of its barriers and waits") {
 }
 
 TEST_CASE("kernels for Hopper need each of their barriers, fences, arrivals, commits and waits") {
-    Attention plain(200, 64, false), tables(200, 64, true);
+    // Queries have two places: the third tile of three is the first to wait for one to be free.
+    Attention plain(200, 64, false), tables(200, 64, true), three(400, 64, true);
     const Matrix x(131, 200, 1), w(264, 200, 2), out(131, 264, 3);
     const Subject relu2 = {"product with relu^2",
                            [] {},
@@ -213,6 +219,7 @@ TEST_CASE("kernels for Hopper need each of their barriers, fences, arrivals, com
                            {out.memory.output()}};
     // Of an arrival that the end of the block leaves over the harness says nothing.
     CHECK(check_left_out({tables.of_forward("forward, tables", 1), plain.of_forward("forward", 1),
-                          tables.of_backward("backward, tables", 1), relu2},
+                          tables.of_backward("backward, tables", 1), relu2,
+                          three.of_forward("forward, three tiles of queries", 1)},
                          {"takes the last turn that was passed", "ptxas wants another"}) >= 60);
 }
