@@ -41,7 +41,7 @@ enum class Kind {
     phase_barrier_unfenced,  // used by others without fence_barrier_init() and a barrier behind its barrier_init()
     phase_bytes,             // a phase got other bytes than were announced for it
     phase_wrapped,  // a wait passed another phase than the one behind the last that the thread waited for
-    named_barrier_misused,  // counts that differ or are no whole warps, generations that overlap
+    named_barrier_misused,  // counts that differ or are no whole warps, generations that overlap or could
     proxy_unfenced,    // product, copy or store of what a thread wrote without fence_async_proxy() behind it
     product_mismatch,  // the threads of a warpgroup at different products or with different operands
     product_descriptor,  // an operand that is no tile of 128-byte rows on a multiple of 1024

@@ -155,6 +155,7 @@ std::vector<Planted> planted() {
         PLANTED(copy_onto_unfenced, "a copy onto what a thread wrote without a fence", proxy_unfenced),
         PLANTED(odd_registers, "registers in other steps than 8", register_pool),
         PLANTED(fragments_read_in_flight, "registers of a read before the wait", product_in_flight),
+        PLANTED(one_barrier, "one named barrier for two warpgroups", named_barrier_misused),
     };
 }
 

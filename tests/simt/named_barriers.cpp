@@ -71,11 +71,28 @@ void NamedBarriers::warp_arrives(int id, int threads, bool waits, const Place& p
             wrong("the warp arrives at named barrier " + std::to_string(id) +
                       " again before those have come that it arrived for at " + other.place.text(),
                   place);
+    check_generation(id, barrier, warp, place);
     barrier.threads = threads;
-    barrier.warps.push_back({warp, waits, place});
+    barrier.warps.push_back({warp, waits, place, m.clocks.own(static_cast<int>(warp * 32))});
     for (size_t t = warp * 32; t < warp * 32 + 32 && t < m.threads.size(); ++t)
         m.clocks.release(static_cast<int>(t), barrier.clock);
     if (static_cast<int>(barrier.warps.size()) * 32 >= threads) complete(barrier);
+}
+
+// Who belongs to a generation must not depend on who comes first: an arrival for the next one has to be ordered behind
+// all arrivals of this one. A barrier that two groups of warps use at the same time is found so in every schedule.
+void NamedBarriers::check_generation(int id, const Barrier& barrier, size_t warp, const Place& place) const {
+    Machine& m = machine();
+    for (const Warp& other : barrier.before) {
+        bool behind = false;
+        for (size_t t = warp * 32; t < warp * 32 + 32 && t < m.threads.size() && !behind; ++t)
+            behind = m.clocks.row(static_cast<int>(t))[other.number * 32] >= other.clock;
+        if (!behind)
+            wrong("the warp arrives at named barrier " + std::to_string(id) +
+                      ", and nothing orders that behind the arrival of warp " + std::to_string(other.number) +
+                      " at " + other.place.text() + " in the generation before, which it might have filled",
+                  place);
+    }
 }
 
 void NamedBarriers::complete(Barrier& barrier) {
@@ -87,7 +104,9 @@ void NamedBarriers::complete(Barrier& barrier) {
             m.wake(t);
         }
     }
-    barrier = {};
+    Barrier next;
+    next.before = std::move(barrier.warps);
+    barrier = std::move(next);
 }
 
 std::string NamedBarriers::table() const {

@@ -23,13 +23,15 @@ class NamedBarriers {
         size_t number;
         bool waits;
         Place place;
+        uint32_t clock;  // of its first lane, at the arrival
     };
     struct Barrier {
-        int threads = 0;  // of the generation that is on; 0: none is
-        std::vector<Warp> warps;
+        int threads = 0;                  // of the generation that is on; 0: none is
+        std::vector<Warp> warps, before;  // of the generation that is on, and of the one before
         Clock clock;
     };
     void warp_arrives(int id, int threads, bool waits, const Place& place);
+    void check_generation(int id, const Barrier& barrier, size_t warp, const Place& place) const;
     void complete(Barrier& barrier);
 
     std::array<Barrier, 16> all_;
