@@ -224,10 +224,12 @@ DEVICE void copy_square(Square& to, const bf16* from) {
         cp_async_16(to.data + at, from + at);
     }
 }
-template <DecayPer per>
+// What was written of it, with D channels of keys.
+template <int D, DecayPer per>
 DEVICE void copy_edges(Edges& to, const Edges& from) {
+    constexpr int count = 3 * chunk + (per == DecayPer::head ? 0 : D);
     const int at = 4 * static_cast<int>(threadIdx.x);
-    if (at < (per == DecayPer::head ? 3 : 5) * chunk) cp_async_16(to.from_start + at, from.from_start + at);
+    if (at < count) cp_async_16(to.from_start + at, from.from_start + at);
 }
 
 // The warp's columns of a tile [positions, columns], positions in blocks of 16, as the first factor of products.

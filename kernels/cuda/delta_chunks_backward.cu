@@ -29,7 +29,7 @@ DEVICE void load_keys(BackwardLayout<D>& m, const DeltaChunks& c, const DeltaPla
     } else if (!c.additive) {
         load_tile<pass_threads>(m.k[to], c.faded_rows(entry, c.ks), 0);
     }
-    copy_edges<per>(m.edges[to], c.edges[entry]);
+    copy_edges<D, per>(m.edges[to], c.edges[entry]);
 }
 template <int D, DecayPer per>
 DEVICE void load_others(BackwardLayout<D>& m, const DeltaBackward& b, const DeltaPlace& at, int number) {

@@ -125,7 +125,7 @@ DEVICE void load_keys(ForwardLayout<D>& m, const DeltaChunks& c, const DeltaPlac
     if constexpr (per == DecayPer::head)
         load_tile<pass_threads>(m.k[number % 2], c.rows_of(c.k, at.sequence, at.head * c.d, c.d),
                                 number * chunk);
-    copy_edges<per>(m.edges[number % 2], c.edges[c.entry(at.sequence, number, at.head)]);
+    copy_edges<D, per>(m.edges[number % 2], c.edges[c.entry(at.sequence, number, at.head)]);
 }
 template <int D, DecayPer per>
 DEVICE void load_others(ForwardLayout<D>& m, const DeltaChunks& c, const DeltaPlace& at, int number) {

@@ -529,7 +529,7 @@ void delta_gradients_kernel(DeltaBackward b) {
     load_tile<gradient_threads>(m.q, c.rows_of(c.q, at.sequence, at.head * c.d, c.d), at.begin);
     load_tile<gradient_threads>(m.k, c.rows_of(c.k, at.sequence, at.head * c.d, c.d), at.begin);
     if constexpr (per == DecayPer::head) {
-        copy_edges<per>(m.edges, c.edges[at.entry]);
+        copy_edges<D, per>(m.edges, c.edges[at.entry]);
         if (thread < chunk) m.decay[thread] = c.decay_of(at.first, at.begin + thread, at.head);
     }
     GradientSums<D> sums{};

@@ -3,6 +3,7 @@
 
 #include "cuda/device_matrix.h"
 #include "kernels/delta_reference.h"
+#include "kernels/test_ops.h"
 
 namespace longreach::test::delta {
 
@@ -18,6 +19,16 @@ inline Problem rounded(const Case& c, float key_scale = 1.0f) {
     p.input = bf16_input;
     return p;
 }
+
+// Holds NaN. In the harness nobody has written it, and a read before a write is reported.
+struct Workspace : DeviceMemory<float> {
+    int64_t count;
+    explicit Workspace(int64_t bytes) : DeviceMemory<float>(bytes / 4 + 1), count(bytes / 4 + 1) {
+        if (!in_harness())
+            set(std::vector<float>(static_cast<size_t>(count), std::numeric_limits<float>::quiet_NaN()));
+    }
+    Tensor tensor() const { return {data(), DType::f32, {count}}; }
+};
 
 // One problem on the device. gap: elements between rows.
 struct DeviceRun {
@@ -65,20 +76,19 @@ struct DeviceRun {
     // Positions of a single sequence: the first, or what follows those before.
     void forward(int64_t begin, int64_t count) { read(begin, count, Tensor()); }
     void backward() {
-        const DeviceMatrix<float> space(1, ops.delta_workspace(spec, true) / 4 + 1, 0);
+        const Workspace space(ops.delta_workspace(spec, true));
         for (DeviceMatrix<bf16>* x : {&dq, &dk, &dv}) x->erase();
         for (DeviceMatrix<float>* x : {&ddecay, &dbeta}) x->erase();
         ops.delta_rule_backward(dq.tensor(), dk.tensor(), dv.tensor(), ddecay.tensor(), dbeta.tensor(),
-                                Tensor(space.memory.data(), DType::f32, {space.cols}), dout.tensor(),
-                                states.tensor(), q.tensor(), k.tensor(), v.tensor(), decay.tensor(),
-                                beta.tensor(), spec);
+                                space.tensor(), dout.tensor(), states.tensor(), q.tensor(), k.tensor(),
+                                v.tensor(), decay.tensor(), beta.tensor(), spec);
         p.dq = dq.get();
         p.dk = dk.get();
         p.dv = dv.get();
         p.ddecay = ddecay.get();
         p.dbeta = dbeta.get();
     }
-    // Both, on memory that nobody wrote; the results go into the problem.
+    // Both, on memory that holds nothing; the results go into the problem.
     void execute() {
         forward();
         backward();
@@ -90,10 +100,9 @@ struct DeviceRun {
         DeltaSpec part = spec;
         part.length = count;
         part.continues = begin > 0;
-        const DeviceMatrix<float> space(1, ops.delta_workspace(part, false) / 4 + 1, 0);
+        const Workspace space(ops.delta_workspace(part, false));
         const auto rows = [&](const auto& x) { return x.tensor().row_range(begin, spec.batch * count); };
-        ops.delta_rule(rows(o), of_chunks, state.tensor(),
-                       Tensor(space.memory.data(), DType::f32, {space.cols}), rows(q), rows(k), rows(v),
+        ops.delta_rule(rows(o), of_chunks, state.tensor(), space.tensor(), rows(q), rows(k), rows(v),
                        rows(decay), rows(beta), part);
         p.o = o.get();
         p.states = states.get();
