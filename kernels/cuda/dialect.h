@@ -30,6 +30,11 @@ namespace longreach::cuda {
 template <class Layout>
 DEVICE Layout& shared() {
     extern __shared__ __align__(1024) unsigned char arena[];
+#ifndef NDEBUG
+    // Where a launch puts it is not said by its declaration, of which the compiler would conclude that this holds.
+    volatile size_t address = __cvta_generic_to_shared(arena);
+    if (address % alignof(Layout) != 0) __trap();
+#endif
     return *reinterpret_cast<Layout*>(arena);
 }
 
