@@ -112,8 +112,9 @@ struct KeyPass {
     using Shape = Sm90Backward<D>;
     // The warps that write terms need more than 24; with tables or forget sums the others need all that can be had, and
     // the terms' warps, which wait most of the time, keep up to 32 bytes in local memory.
-    using Registers = std::conditional_t<D == 64 || mode == ScoreMode::plain, RegisterSplit<Shape::threads, 40, 232>,
-                                         RegisterSplit<Shape::threads, 24, 240>>;
+    using Registers =
+        std::conditional_t<D == 64 || mode == ScoreMode::plain, RegisterSplit<Shape::threads, 40, 232>,
+                           RegisterSplit<Shape::threads, 24, 240>>;
     static constexpr int met = Shape::queries_met, stages = Shape::query_stages;
     BoxedTile<Shape::own, D> k, v;  // then their gradients
     BoxedTile<met, D> q[stages], dout[stages];
@@ -394,8 +395,10 @@ DEVICE void copy_keys(const Sm90BackwardArguments& x, QueryPass<D, mode>& block)
             block.of_met.wait_empty(at);
             PhaseBarrier& to = block.of_met.full[at.stage()];
             barrier_arrive_expecting(to, 2 * block.k[0].bytes);
-            copy_tile(block.k[at.stage()], x.k, kv_head, (item.first_tile - j) * Pass::met, item.sequence, to);
-            copy_tile(block.v[at.stage()], x.v, kv_head, (item.first_tile - j) * Pass::met, item.sequence, to);
+            copy_tile(block.k[at.stage()], x.k, kv_head, (item.first_tile - j) * Pass::met, item.sequence,
+                      to);
+            copy_tile(block.v[at.stage()], x.v, kv_head, (item.first_tile - j) * Pass::met, item.sequence,
+                      to);
             at.next();
         }
     });

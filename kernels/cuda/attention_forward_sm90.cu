@@ -28,7 +28,8 @@ template <int D>
 struct Sm90Forward {
     static constexpr int groups = D == 64 ? 3 : 2, rows = 64 * groups, keys = 128, stages = 2;
     static constexpr int threads = 128 * (groups + 1);
-    using Registers = std::conditional_t<D == 64, RegisterSplit<threads, 32, 160>, RegisterSplit<threads, 40, 232>>;
+    using Registers =
+        std::conditional_t<D == 64, RegisterSplit<threads, 32, 160>, RegisterSplit<threads, 40, 232>>;
 };
 
 template <int D, ScoreMode mode>
@@ -283,7 +284,7 @@ DEVICE void compute_tiles(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& bl
     const int group = static_cast<int>(threadIdx.x / 128) - 1;
     const int warp_row = 64 * group + static_cast<int>(threadIdx.x % 128 / 32) * 16;
     const int row_of_tile = warp_row + static_cast<int>(threadIdx.x % 32 / 4);
-    RingPosition<Shape::stages> at_k;  // values go one tile behind the keys
+    RingPosition<Shape::stages> at_k;                        // values go one tile behind the keys
     if (group == groups - 1) named_arrive<first_turn>(256);  // the first turn is warpgroup 0's
     for (WorkItems::Position at_q; block.items.wait(x.list, at_q); block.items.done(at_q)) {
         const QueryItem item = query_item<Shape::rows, keys>(x.a, x.list, block.items.at(at_q));
@@ -352,7 +353,8 @@ DEVICE void compute_tiles(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& bl
         block.of_v.release(at_k.before(1));
         // Not kept in registers along the way.
         const QueryItem same = query_item<Shape::rows, keys>(x.a, x.list, block.items.at(at_q));
-        finish_rows<D>(x, block.q[at_q.stage()], block.of_q.empty[at_q.stage()], same, group, row_of_tile, rows, o);
+        finish_rows<D>(x, block.q[at_q.stage()], block.of_q.empty[at_q.stage()], same, group, row_of_tile,
+                       rows, o);
     }
     if (group == 0) named_sync<first_turn>(256);  // takes the last turn that was passed
 }
@@ -376,8 +378,8 @@ void attention_sm90_kernel(const __grid_constant__ Sm90ForwardArguments x) {
         if (threadIdx.x == 0) copy_tiles(x, block);
         if constexpr (mode != ScoreMode::plain)
             if (threadIdx.x >= 32)
-                write_tables<Shape::rows, Shape::keys, mode>(x.a, x.list, block.items, block.table, block.sums,
-                                                             block.of_k);
+                write_tables<Shape::rows, Shape::keys, mode>(x.a, x.list, block.items, block.table,
+                                                             block.sums, block.of_k);
     } else {
         more_registers<Shape::Registers::computer>();
         compute_tiles(x, block);

@@ -57,7 +57,8 @@ struct WorkItems {
             index[at.stage()] = item;
             barrier_arrive(ring.full[at.stage()]);
             if (item >= list.items()) break;
-            const int next = workers + atomicAdd(list.queue, 1);  // on its way while the body waits for stages
+            const int next =
+                workers + atomicAdd(list.queue, 1);  // on its way while the body waits for stages
             body(item, at);
             at.next();
             item = next;

@@ -41,8 +41,7 @@ struct RingPosition {
     DEVICE void next() { place = stage() == stages - 1 ? (place & 4) ^ 4 : place + 1; }
 };
 template <int stages>
-    requires(stages == 1 || stages == 2)
-struct RingPosition<stages> {
+requires(stages == 1 || stages == 2) struct RingPosition<stages> {
     int fill = 0;  // modulo a power of two
     DEVICE int stage() const { return fill & (stages - 1); }
     DEVICE int parity() const { return fill / stages & 1; }
@@ -59,7 +58,9 @@ struct RingBarriers {
         }
     }
     // The filler waits for the readers of the fill before; in the first round there is none.
-    DEVICE void wait_empty(const RingPosition<stages>& at) { barrier_wait(empty[at.stage()], at.parity() ^ 1); }
+    DEVICE void wait_empty(const RingPosition<stages>& at) {
+        barrier_wait(empty[at.stage()], at.parity() ^ 1);
+    }
     DEVICE void wait_full(const RingPosition<stages>& at) { barrier_wait(full[at.stage()], at.parity()); }
     // By all lanes of a warp that has read its part: one arrival per warp.
     DEVICE void release(const RingPosition<stages>& at) {
