@@ -6,6 +6,8 @@
 //   backward    the same from the last chunk on: U again, dR, dW = dV, dS; saves U and dS of every chunk
 //   gradients   a block per chunk and head, all at once: dq, dk and the gradients at decays and beta
 //
+// Where sequences are few, the two passes go through segments of a sequence at once: delta_chunks_segments.cu.
+//
 // A warp of the two passes along a sequence owns 16 columns, and holds everything of them transposed, [16 columns,
 // positions or channels]: the sums of one product are then the first factor of the next without leaving their registers,
 // the tiles of q, k, P and M are second factors as they lie in memory, and no column ever meets another. The state is in
@@ -72,6 +74,11 @@ struct DeltaChunks {
     // Workspace, of every chunk and head: P and M as tiles; with decays per channel qs, ks and ke [3][chunk, d].
     bf16 *scores, *gram, *faded;
     Edges* edges;
+    // Segments of a sequence, and the chunks of each; the last may have fewer. With more than one, of every sequence, head
+    // and segment: its first state, backward the gradient at its last one [d, e]; what the segment from there makes of
+    // states, or backward of gradients, transposed [d, d].
+    int segments, segment_chunks;
+    float *bounds, *maps;
 
     DEVICE int64_t entry(int64_t sequence, int number, int head) const {
         return (sequence * chunks + number) * heads + head;
@@ -81,6 +88,10 @@ struct DeltaChunks {
                                         int width) const {
         return {x.at(sequence * length, column), x.stride, length, width, true};
     }
+    DEVICE float* bound(int64_t item, int segment) const {
+        return bounds + (item * segments + segment) * d * e;
+    }
+    DEVICE float* map(int64_t item, int segment) const { return maps + (item * segments + segment) * d * d; }
     enum Faded { qs, ks, ke };
     DEVICE HeadRows<const bf16> faded_rows(int64_t entry, Faded which) const {
         return {faded + (3 * entry + which) * chunk * d, d, chunk, d, true};
@@ -327,6 +338,39 @@ DEVICE void for_state(Body body) {
         for (int half = 0; half < 2; ++half) body(n, half, 8 * n + lane % 4 * 2, 8 * half + lane / 4);
 }
 
+template <int D>
+DEVICE void read_state(Fragments<1, D / 8>& s, const float* from, const DeltaChunks& c, int first_column) {
+    for_state<D>([&](int n, int half, int channel, int column) {
+        if (channel >= c.d || first_column + column >= c.e) return;
+        s.of[0][n][2 * half] = from[int64_t{channel} * c.e + first_column + column];
+        s.of[0][n][2 * half + 1] = from[int64_t{channel + 1} * c.e + first_column + column];
+    });
+}
+template <int D>
+DEVICE void write_state(const Fragments<1, D / 8>& s, float* to, const DeltaChunks& c, int first_column) {
+    for_state<D>([&](int n, int half, int channel, int column) {
+        if (channel >= c.d || first_column + column >= c.e) return;
+        to[int64_t{channel} * c.e + first_column + column] = s.of[0][n][2 * half];
+        to[int64_t{channel + 1} * c.e + first_column + column] = s.of[0][n][2 * half + 1];
+    });
+}
+// Columns of a map of states instead of a state's: they begin as those of the identity.
+template <int D>
+DEVICE void set_identity(Fragments<1, D / 8>& s, int first_column) {
+    for_state<D>([&](int n, int half, int channel, int column) {
+        s.of[0][n][2 * half] = channel == first_column + column ? 1.0f : 0.0f;
+        s.of[0][n][2 * half + 1] = channel + 1 == first_column + column ? 1.0f : 0.0f;
+    });
+}
+template <int D>
+DEVICE void write_map(const Fragments<1, D / 8>& s, float* to, const DeltaChunks& c, int first_column) {
+    for_state<D>([&](int n, int half, int channel, int column) {
+        if (channel >= c.d || first_column + column >= c.d) return;
+        *reinterpret_cast<float2*>(to + int64_t{first_column + column} * c.d + channel) = {
+            s.of[0][n][2 * half], s.of[0][n][2 * half + 1]};
+    });
+}
+
 // Rounds x [columns, positions] into the warp's columns of a tile and writes these to rows of `to`.
 DEVICE void write_columns(Square& tile, const Fragments<1, 8>& x, const DeltaChunks& c, bf16* to,
                           int64_t stride, int begin, int width) {
@@ -349,17 +393,26 @@ DEVICE void write_columns(Square& tile, const Fragments<1, 8>& x, const DeltaChu
     }
 }
 
+// What a pass makes of its chunks: all results, or its last state alone.
+enum class Walk { results, state };
+
 // The place of a block of threads, and of a warp's columns in it.
 struct DeltaPlace {
     int64_t item, sequence, first;
-    int head, warp, column;  // column: the warp's first, in the head
-    DEVICE explicit DeltaPlace(const DeltaChunks& c)
+    int head, warp, column;   // column: the warp's first, in the head
+    int segment, begin, end;  // its chunks
+    int map_column;  // of a walk for the state alone: below 0 column is one of values, else one of the map
+    DEVICE explicit DeltaPlace(const DeltaChunks& c, int first_segment = 0)
         : item(blockIdx.x),
           sequence(item / c.heads),
           first(sequence * c.length),
           head(static_cast<int>(item % c.heads)),
           warp(static_cast<int>(threadIdx.x) / 32),
-          column(static_cast<int>(blockIdx.y) * columns + warp * warp_columns) {}
+          column(static_cast<int>(blockIdx.y) * columns + warp * warp_columns),
+          segment(first_segment + static_cast<int>(blockIdx.z)),
+          begin(segment * c.segment_chunks),
+          end(begin + c.segment_chunks < c.chunks ? begin + c.segment_chunks : c.chunks),
+          map_column(column - (c.e + columns - 1) / columns * columns) {}
 };
 
 // --- host side
@@ -383,8 +436,12 @@ inline void take_scores(DeltaChunks& c, DeltaSpace& space, const DeltaSpec& s) {
     c.gram = space.take<bf16>(entries_of(s) * square);
     c.faded = space.take<bf16>(3 * entries_of(s) * chunk * s.key_dim);
     c.edges = space.take<Edges>(entries_of(s));
+    const int64_t segments = delta_segments(s), places = segments > 1 ? s.batch * s.heads * segments : 0;
+    c.bounds = space.take<float>(places * s.key_dim * s.value_dim);
+    c.maps = space.take<float>(places * s.key_dim * s.key_dim);
 }
 inline DeltaChunks chunks_of(const DeltaInputs& in, const DeltaSpec& s) {
+    const int64_t chunks = delta_chunks(s.length), segments = delta_segments(s);
     return {.q = view<const bf16>(in.q),
             .k = view<const bf16>(in.k),
             .v = view<const bf16>(in.v),
@@ -392,7 +449,7 @@ inline DeltaChunks chunks_of(const DeltaInputs& in, const DeltaSpec& s) {
             .beta = view<const float>(in.beta),
             .doc_start = s.doc_start ? s.doc_start.i32() : nullptr,
             .length = static_cast<int>(s.length),
-            .chunks = static_cast<int>(delta_chunks(s.length)),
+            .chunks = static_cast<int>(chunks),
             .heads = static_cast<int>(s.heads),
             .d = static_cast<int>(s.key_dim),
             .e = static_cast<int>(s.value_dim),
@@ -404,15 +461,24 @@ inline DeltaChunks chunks_of(const DeltaInputs& in, const DeltaSpec& s) {
             .scores = nullptr,
             .gram = nullptr,
             .faded = nullptr,
-            .edges = nullptr};
+            .edges = nullptr,
+            .segments = static_cast<int>(segments),
+            .segment_chunks = static_cast<int>((chunks + segments - 1) / segments),
+            .bounds = nullptr,
+            .maps = nullptr};
 }
 
 // Blocks of the kernels for chunks, and of those along sequences.
 inline dim3 chunk_grid(const DeltaSpec& s) {
     return dim3(static_cast<unsigned>(s.batch * delta_chunks(s.length)), static_cast<unsigned>(s.heads));
 }
-inline dim3 pass_grid(const DeltaSpec& s) {
-    return dim3(static_cast<unsigned>(s.batch * s.heads), blocks_for(s.value_dim, columns));
+// A walk for states alone needs no state after the last segment, and has blocks for the columns of maps.
+inline dim3 pass_grid(const DeltaSpec& s, Walk walk) {
+    const auto segments = static_cast<unsigned>(delta_segments(s));
+    const bool state = walk == Walk::state;
+    return dim3(static_cast<unsigned>(s.batch * s.heads),
+                blocks_for(s.value_dim, columns) + (state ? blocks_for(s.key_dim, columns) : 0),
+                segments - (state ? 1 : 0));
 }
 // body(D, per): the channels of the tiles that hold the heads' keys, and what has a decay.
 template <class Body>
@@ -431,6 +497,9 @@ void with_form(const DeltaChunks& c, Body body) {
 // Fills scores, gram, faded and edges.
 void launch_scores(const DeltaChunks& c, const DeltaSpec& s, Stream stream);
 void launch_gradients(const DeltaBackward& b, const DeltaSpec& s, Stream stream);
+// From what each segment leaves, starting from zero, to the states at its ends: from the second bound on, or backward from
+// the last but one.
+void join_segments(const DeltaChunks& c, const DeltaSpec& s, bool backward, Stream stream);
 inline void check_space(const Tensor& workspace, const DeltaSpec& s, bool backward) {
     check(workspace.bytes() >= delta_chunks_workspace(s, backward) &&
               reinterpret_cast<uintptr_t>(workspace.data()) % 16 == 0,

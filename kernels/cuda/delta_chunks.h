@@ -10,6 +10,8 @@ namespace longreach::cuda {
 // values in eights, rows that start on 16 bytes. Those of o, of the saved states and of the
 // gradients have to as well.
 bool delta_in_chunks(const DeltaInputs& in, const DeltaSpec& spec);
+// Segments of each sequence that the passes go through at once; 1: no parts, from one end to the other.
+int64_t delta_segments(const DeltaSpec& spec);
 int64_t delta_chunks_workspace(const DeltaSpec& spec, bool backward);
 void delta_rule_in_chunks(Tensor o, const DeltaStates& states, Tensor workspace, const DeltaInputs& in,
                           const DeltaSpec& spec, Stream stream);

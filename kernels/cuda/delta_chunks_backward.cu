@@ -12,15 +12,21 @@ namespace {
 
 // With decays per channel q[0] is qs, q[1] ke and k ks.
 template <int D>
-struct BackwardLayout {
+struct StateLayout {
     Rows<D> q[2], k[2];
-    Square v, dout, scores, gram;
+    Square dout, scores, gram;
     Edges edges[2];
 };
+template <int D>
+struct ResultsLayout : StateLayout<D> {
+    Square v;
+};
+template <int D, Walk walk>
+using BackwardLayout = std::conditional_t<walk == Walk::results, ResultsLayout<D>, StateLayout<D>>;
 
 // The copies of load_keys() are committed with those of load_others(), which always follow.
 template <int D, DecayPer per>
-DEVICE void load_keys(BackwardLayout<D>& m, const DeltaChunks& c, const DeltaPlace& at, int number) {
+DEVICE void load_keys(StateLayout<D>& m, const DeltaChunks& c, const DeltaPlace& at, int number) {
     const int to = number % 2, begin = number * chunk;
     const int64_t entry = c.entry(at.sequence, number, at.head);
     if constexpr (per == DecayPer::head) {
@@ -31,12 +37,15 @@ DEVICE void load_keys(BackwardLayout<D>& m, const DeltaChunks& c, const DeltaPla
     }
     copy_edges<D, per>(m.edges[to], c.edges[entry]);
 }
-template <int D, DecayPer per>
-DEVICE void load_others(BackwardLayout<D>& m, const DeltaBackward& b, const DeltaPlace& at, int number) {
+// Past the last value, in blocks for a map, dO arrives as zeros.
+template <int D, DecayPer per, Walk walk>
+DEVICE void load_others(BackwardLayout<D, walk>& m, const DeltaBackward& b, const DeltaPlace& at,
+                        int number) {
     const DeltaChunks& c = b.in;
     const int64_t entry = c.entry(at.sequence, number, at.head);
     const int group = static_cast<int>(blockIdx.y) * columns, begin = number * chunk;
-    load_tile<pass_threads>(m.v, c.rows_of(c.v, at.sequence, at.head * c.e + group, c.e - group), begin);
+    if constexpr (walk == Walk::results)
+        load_tile<pass_threads>(m.v, c.rows_of(c.v, at.sequence, at.head * c.e + group, c.e - group), begin);
     load_tile<pass_threads>(m.dout, c.rows_of(b.dout, at.sequence, at.head * c.e + group, c.e - group),
                             begin);
     if constexpr (per == DecayPer::channel) load_tile<pass_threads>(m.q[1], c.faded_rows(entry, c.ke), 0);
@@ -156,64 +165,99 @@ DEVICE void retreat(Fragments<1, D / 8>& ds, uint32_t (&outer)[blocks][4], const
     add_to_state<D>(ds, dw, keys);
 }
 
-template <int D, DecayPer per>
+// Of the walk for results: rest and U by the saved state, before the chunk's gradients. Writes U and dS. receive() waits for
+// the chunk's tiles.
+template <int D, DecayPer per, class Receive>
+DEVICE void read_saved(Fragments<1, 8>& rest, ResultsLayout<D>& m, const DeltaBackward& b,
+                       const DeltaPlace& at, int number, const Fragments<1, D / 8>& ds, Receive receive) {
+    const DeltaChunks& c = b.in;
+    const Rows<D>& keys = m.k[number % 2];
+    const Edges& edges = m.edges[number % 2];
+    const int64_t entry = c.entry(at.sequence, number, at.head), column = int64_t{at.head} * c.e + at.column;
+    rest.clear();
+    {
+        uint32_t saved[D / 16][1][4];
+        const float along = load_saved<D>(saved, b.states.at(entry, at.column), ds, c, at.column);
+        receive();
+        write_dstate<D, per>(b, at, entry, along, ds);
+        const int lane = lane_of();
+        if (!c.additive)
+#pragma unroll
+            for (int k = 0; k < D / 16; ++k) multiply_step(rest, saved[k], keys, k, lane);
+    }
+    uint32_t u[blocks][4];
+    Fragments<1, 8> x;
+    solve(rest, u, m.v, m.gram, edges, c, at.warp);
+    scale_positions(x, rest, edges.beta, 1.0f);
+    write_columns(m.v, x, c, b.u.at(at.first + number * chunk, column), b.u.stride, number * chunk,
+                  c.e - at.column);
+}
+
+// The gradient at the state after the block's chunks, or the identity.
+template <int D, Walk walk>
+DEVICE void begin_gradient(Fragments<1, D / 8>& ds, const DeltaChunks& c, const DeltaPlace& at) {
+    ds.clear();
+    if (walk == Walk::state && at.map_column >= 0) set_identity<D>(ds, at.map_column);
+    if (walk == Walk::results && at.end < c.chunks)
+        read_state<D>(ds, c.bound(at.item, at.segment), c, at.column);
+}
+
+// Blocks of the walk for states are of the segments from the second one on.
+template <int D, DecayPer per, Walk walk>
 KERNEL(pass_threads, 2)
 void delta_backward_kernel(DeltaBackward b) {
-    auto& m = shared<BackwardLayout<D>>();
+    auto& m = shared<BackwardLayout<D, walk>>();
     const DeltaChunks& c = b.in;
-    const DeltaPlace at(c);
-    const int64_t column = int64_t{at.head} * c.e + at.column;
+    const DeltaPlace at(c, walk == Walk::state ? 1 : 0);
+    if (walk == Walk::state && at.end == c.chunks && at.map_column >= 0) return;  // nothing comes after it
     Fragments<1, D / 8> ds;
-    ds.clear();
-    load_keys<D, per>(m, c, at, c.chunks - 1);
-    load_others<D, per>(m, b, at, c.chunks - 1);
+    begin_gradient<D, walk>(ds, c, at);
+    load_keys<D, per>(m, c, at, at.end - 1);
+    load_others<D, per, walk>(m, b, at, at.end - 1);
 #pragma unroll 1
-    for (int number = c.chunks - 1; number >= 0; --number) {
+    for (int number = at.end - 1; number >= at.begin; --number) {
         const Rows<D>&queries = m.q[per == DecayPer::head ? number % 2 : 0], &keys = m.k[number % 2],
               &late_keys = per == DecayPer::head ? keys : m.q[1];
         const Edges& edges = m.edges[number % 2];
         const int begin = number * chunk;
-        const int64_t entry = c.entry(at.sequence, number, at.head), row = at.first + begin;
         Fragments<1, 8> rest, dr;
         uint32_t outer[blocks][4];
-        rest.clear();
-        {
-            uint32_t saved[D / 16][1][4];
-            const float along = load_saved<D>(saved, b.states.at(entry, at.column), ds, c, at.column);
+        const auto receive = [&] {
             cp_async_wait<0>();
             __syncthreads();
-            if (number > 0) load_keys<D, per>(m, c, at, number - 1);
+            if (number > at.begin) load_keys<D, per>(m, c, at, number - 1);
             if constexpr (per == DecayPer::channel) {
-                load_tile<pass_threads>(m.q[0], c.faded_rows(entry, c.qs), 0);
+                load_tile<pass_threads>(m.q[0], c.faded_rows(c.entry(at.sequence, number, at.head), c.qs), 0);
                 cp_async_commit();
             }
-            write_dstate<D, per>(b, at, entry, along, ds);
-            const int lane = lane_of();
-            if (!c.additive)
-#pragma unroll
-                for (int k = 0; k < D / 16; ++k) multiply_step(rest, saved[k], keys, k, lane);
-        }
-        {
-            uint32_t u[blocks][4];
-            Fragments<1, 8> x;
-            solve(rest, u, m.v, m.gram, edges, c, at.warp);
-            scale_positions(x, rest, edges.beta, 1.0f);
-            write_columns(m.v, x, c, b.u.at(row, column), b.u.stride, begin, c.e - at.column);
-        }
+        };
+        if constexpr (walk == Walk::results)
+            read_saved<D, per>(rest, m, b, at, number, ds, receive);
+        else
+            receive();
         load_own_columns(outer, m.dout, at.warp);
         gradient_of_u<D>(dr, ds, outer, late_keys, m.scores, edges, c.key_scale);
         {
             uint32_t dw[blocks][4];
-            Fragments<1, 8> x;
             unsolve(dr, dw, m.gram, edges, c.additive);
-            scale_positions(x, dr, edges.beta, 1.0f);
-            write_columns(m.dout, x, c, b.to_dv.at(row, column), b.to_dv.stride, begin, c.e - at.column);
         }
-        write_dbeta(b, at, begin, dr, rest);
+        if constexpr (walk == Walk::results) {
+            Fragments<1, 8> x;
+            scale_positions(x, dr, edges.beta, 1.0f);
+            write_columns(m.dout, x, c, b.to_dv.at(at.first + begin, int64_t{at.head} * c.e + at.column),
+                          b.to_dv.stride, begin, c.e - at.column);
+            write_dbeta(b, at, begin, dr, rest);
+        }
         if constexpr (per == DecayPer::channel) cp_async_wait<0>();
         __syncthreads();
-        if (number > 0) load_others<D, per>(m, b, at, number - 1);
+        if (number > at.begin) load_others<D, per, walk>(m, b, at, number - 1);
         retreat<D, per>(ds, outer, dr, queries, keys, edges, c);
+    }
+    if constexpr (walk == Walk::state) {
+        if (at.map_column < 0)
+            write_state<D>(ds, c.bound(at.item, at.segment - 1), c, at.column);
+        else
+            write_map<D>(ds, c.map(at.item, at.segment - 1), c, at.map_column);
     }
 }
 
@@ -260,11 +304,19 @@ void delta_rule_in_chunks_backward(const DeltaGradients& d, Tensor workspace, co
     take_scores(b.in, space, spec);
     take_backward(b, space, spec);
     launch_scores(b.in, spec, stream);
-    with_form(b.in, [&](auto channels, auto decays) {
-        constexpr int D = decltype(channels)::value;
-        launch(delta_backward_kernel<D, decltype(decays)::value>,
-               {pass_grid(spec), dim3(pass_threads), sizeof(BackwardLayout<D>), stream}, b);
-    });
+    const auto pass = [&](auto walk) {
+        constexpr Walk what = decltype(walk)::value;
+        with_form(b.in, [&](auto channels, auto decays) {
+            constexpr int D = decltype(channels)::value;
+            launch(delta_backward_kernel<D, decltype(decays)::value, what>,
+                   {pass_grid(spec, what), dim3(pass_threads), sizeof(BackwardLayout<D, what>), stream}, b);
+        });
+    };
+    if (b.in.segments > 1) {
+        pass(std::integral_constant<Walk, Walk::state>{});
+        join_segments(b.in, spec, true, stream);
+    }
+    pass(std::integral_constant<Walk, Walk::results>{});
     launch_gradients(b, spec, stream);
 }
 

@@ -113,40 +113,50 @@ struct DeltaForward {
 };
 // With decays per channel q is qs, k[0] ks and k[1] ke.
 template <int D>
-struct ForwardLayout {
-    Rows<D> q, k[2];  // k and the edges stay until the next chunk's are there
-    Square v, scores, gram;
+struct StateLayout {
+    Rows<D> k[2];  // k and the edges stay until the next chunk's are there
+    Square v, gram;
     Edges edges[2];
 };
+template <int D>
+struct ResultsLayout : StateLayout<D> {
+    Rows<D> q;
+    Square scores;
+};
+template <int D, Walk walk>
+using ForwardLayout = std::conditional_t<walk == Walk::results, ResultsLayout<D>, StateLayout<D>>;
 
 // The copies of load_keys() are committed with those of load_others(), which always follow.
 template <int D, DecayPer per>
-DEVICE void load_keys(ForwardLayout<D>& m, const DeltaChunks& c, const DeltaPlace& at, int number) {
+DEVICE void load_keys(StateLayout<D>& m, const DeltaChunks& c, const DeltaPlace& at, int number) {
     if constexpr (per == DecayPer::head)
         load_tile<pass_threads>(m.k[number % 2], c.rows_of(c.k, at.sequence, at.head * c.d, c.d),
                                 number * chunk);
     copy_edges<D, per>(m.edges[number % 2], c.edges[c.entry(at.sequence, number, at.head)]);
 }
-template <int D, DecayPer per>
-DEVICE void load_others(ForwardLayout<D>& m, const DeltaChunks& c, const DeltaPlace& at, int number) {
+// Past the last value, in blocks for a map, v arrives as zeros.
+template <int D, DecayPer per, Walk walk>
+DEVICE void load_others(ForwardLayout<D, walk>& m, const DeltaChunks& c, const DeltaPlace& at, int number) {
     const int64_t entry = c.entry(at.sequence, number, at.head);
     const int group = static_cast<int>(blockIdx.y) * columns;
-    if constexpr (per == DecayPer::head) {
-        load_tile<pass_threads>(m.q, c.rows_of(c.q, at.sequence, at.head * c.d, c.d), number * chunk);
-    } else {
-        load_tile<pass_threads>(m.q, c.faded_rows(entry, c.qs), 0);
-        if (!c.additive) load_tile<pass_threads>(m.k[0], c.faded_rows(entry, c.ks), 0);
+    if constexpr (walk == Walk::results) {
+        if constexpr (per == DecayPer::head)
+            load_tile<pass_threads>(m.q, c.rows_of(c.q, at.sequence, at.head * c.d, c.d), number * chunk);
+        else
+            load_tile<pass_threads>(m.q, c.faded_rows(entry, c.qs), 0);
+        copy_square(m.scores, c.scores + entry * square);
     }
+    if constexpr (per == DecayPer::channel)
+        if (!c.additive) load_tile<pass_threads>(m.k[0], c.faded_rows(entry, c.ks), 0);
     load_tile<pass_threads>(m.v, c.rows_of(c.v, at.sequence, at.head * c.e + group, c.e - group),
                             number * chunk);
-    copy_square(m.scores, c.scores + entry * square);
     if (!c.additive) copy_square(m.gram, c.gram + entry * square);
     cp_async_commit();
 }
 
 // out [columns, positions] = (qs S + P U)^T
 template <int D>
-DEVICE void read_out(Fragments<1, 8>& out, const ForwardLayout<D>& m, const Edges& edges,
+DEVICE void read_out(Fragments<1, 8>& out, const ResultsLayout<D>& m, const Edges& edges,
                      const Fragments<1, D / 8>& s, const uint32_t (&u)[blocks][4], float query_scale) {
     out.clear();
     multiply_state<D>(out, s, m.q);
@@ -161,54 +171,65 @@ DEVICE void read_out(Fragments<1, 8>& out, const ForwardLayout<D>& m, const Edge
         }
 }
 
-template <int D>
-DEVICE void write_state(const Fragments<1, D / 8>& s, float* to, const DeltaChunks& c, int first_column) {
-    for_state<D>([&](int n, int half, int channel, int column) {
-        if (channel >= c.d || first_column + column >= c.e) return;
-        to[int64_t{channel} * c.e + column] = s.of[0][n][2 * half];
-        to[int64_t{channel + 1} * c.e + column] = s.of[0][n][2 * half + 1];
-    });
+// The state before the block's chunks, or the identity.
+template <int D, Walk walk>
+DEVICE void begin_state(Fragments<1, D / 8>& s, const DeltaForward& f, const DeltaPlace& at) {
+    const DeltaChunks& c = f.in;
+    s.clear();
+    if (walk == Walk::state && at.map_column >= 0)
+        set_identity<D>(s, at.map_column);
+    else if (walk == Walk::results && c.segments > 1 && (c.continues || at.segment > 0))
+        read_state<D>(s, c.bound(at.item, at.segment), c, at.column);
+    else if (c.continues && at.segment == 0)
+        read_state<D>(s, f.state.at(at.item), c, at.column);
+}
+// What is left of it after them. Of a whole sequence f.state is read and written, of segments read by the first walk alone.
+template <int D, Walk walk>
+DEVICE void end_state(const Fragments<1, D / 8>& s, const DeltaForward& f, const DeltaPlace& at) {
+    const DeltaChunks& c = f.in;
+    if (walk == Walk::results) {
+        if (f.state.data && at.end == c.chunks) write_state<D>(s, f.state.at(at.item), c, at.column);
+    } else if (at.map_column < 0) {
+        write_state<D>(s, c.bound(at.item, at.segment + 1), c, at.column);
+    } else {
+        write_map<D>(s, c.map(at.item, at.segment + 1), c, at.map_column);
+    }
 }
 
-template <int D, DecayPer per>
+template <int D, DecayPer per, Walk walk>
 KERNEL(pass_threads, 2)
 void delta_forward_kernel(DeltaForward f) {
-    auto& m = shared<ForwardLayout<D>>();
+    auto& m = shared<ForwardLayout<D, walk>>();
     const DeltaChunks& c = f.in;
     const DeltaPlace at(c);
+    if (walk == Walk::state && at.segment == 0 && at.map_column >= 0) return;  // nothing comes before it
     Fragments<1, D / 8> s;
-    s.clear();
-    if (c.continues) {
-        const float* from = f.state.at(at.item, at.column);
-        for_state<D>([&](int n, int half, int channel, int column) {
-            if (channel >= c.d || at.column + column >= c.e) return;
-            s.of[0][n][2 * half] = from[int64_t{channel} * c.e + column];
-            s.of[0][n][2 * half + 1] = from[int64_t{channel + 1} * c.e + column];
-        });
-    }
-    load_keys<D, per>(m, c, at, 0);
-    load_others<D, per>(m, c, at, 0);
+    begin_state<D, walk>(s, f, at);
+    if (walk == Walk::state && at.segment == 0 && c.continues)
+        write_state<D>(s, c.bound(at.item, 0), c, at.column);
+    load_keys<D, per>(m, c, at, at.begin);
+    load_others<D, per, walk>(m, c, at, at.begin);
 #pragma unroll 1
-    for (int number = 0; number < c.chunks; ++number) {
+    for (int number = at.begin; number < at.end; ++number) {
         const Rows<D>&keys = m.k[per == DecayPer::head ? number % 2 : 0],
               &late_keys = m.k[per == DecayPer::head ? number % 2 : 1];
         const Edges& edges = m.edges[number % 2];
         const int begin = number * chunk;
         cp_async_wait<0>();
         __syncthreads();
-        if (number + 1 < c.chunks) load_keys<D, per>(m, c, at, number + 1);
+        if (number + 1 < at.end) load_keys<D, per>(m, c, at, number + 1);
         if constexpr (per == DecayPer::channel) {
             load_tile<pass_threads>(m.k[1], c.faded_rows(c.entry(at.sequence, number, at.head), c.ke), 0);
             cp_async_commit();
         }
-        if (f.states.data)
-            write_state<D>(s, f.states.at(c.entry(at.sequence, number, at.head), at.column), c, at.column);
+        if (walk == Walk::results && f.states.data)
+            write_state<D>(s, f.states.at(c.entry(at.sequence, number, at.head)), c, at.column);
         Fragments<1, 8> rest;
         uint32_t u[blocks][4];
         rest.clear();
         if (!c.additive) multiply_state<D>(rest, s, keys);
         solve(rest, u, m.v, m.gram, edges, c, at.warp);
-        {
+        if constexpr (walk == Walk::results) {
             Fragments<1, 8> out;
             read_out<D>(out, m, edges, s, u, c.query_scale);
             write_columns(m.v, out, c, f.o.at(at.first + begin, int64_t{at.head} * c.e + at.column),
@@ -216,7 +237,7 @@ void delta_forward_kernel(DeltaForward f) {
         }
         if constexpr (per == DecayPer::channel) cp_async_wait<0>();
         __syncthreads();
-        if (number + 1 < c.chunks) load_others<D, per>(m, c, at, number + 1);
+        if (number + 1 < at.end) load_others<D, per, walk>(m, c, at, number + 1);
         fade_state<D, per>(s, edges);
 #pragma unroll
         for (int b = 0; b < blocks; ++b) {  // u becomes that of the products with ke
@@ -229,7 +250,7 @@ void delta_forward_kernel(DeltaForward f) {
         }
         add_to_state<D>(s, u, late_keys);
     }
-    if (f.state.data) write_state<D>(s, f.state.at(at.item, at.column), c, at.column);
+    end_state<D, walk>(s, f, at);
 }
 
 View<float> numbers_of(const Tensor& t) {
@@ -259,11 +280,19 @@ void delta_rule_in_chunks(Tensor o, const DeltaStates& states, Tensor workspace,
     DeltaSpace space{static_cast<std::byte*>(workspace.data())};
     take_scores(f.in, space, spec);
     launch_scores(f.in, spec, stream);
-    with_form(f.in, [&](auto channels, auto decays) {
-        constexpr int D = decltype(channels)::value;
-        launch(delta_forward_kernel<D, decltype(decays)::value>,
-               {pass_grid(spec), dim3(pass_threads), sizeof(ForwardLayout<D>), stream}, f);
-    });
+    const auto pass = [&](auto walk) {
+        constexpr Walk what = decltype(walk)::value;
+        with_form(f.in, [&](auto channels, auto decays) {
+            constexpr int D = decltype(channels)::value;
+            launch(delta_forward_kernel<D, decltype(decays)::value, what>,
+                   {pass_grid(spec, what), dim3(pass_threads), sizeof(ForwardLayout<D, what>), stream}, f);
+        });
+    };
+    if (f.in.segments > 1) {
+        pass(std::integral_constant<Walk, Walk::state>{});
+        join_segments(f.in, spec, false, stream);
+    }
+    pass(std::integral_constant<Walk, Walk::results>{});
 }
 
 }  // namespace longreach::cuda

@@ -41,8 +41,7 @@ struct Errors {
     }
 };
 
-Errors errors_of(const Problem& p) {
-    const Exact exact(p);
+Errors errors_of(const Problem& p, const Exact& exact) {
     const double relative = p.relative();
     Errors errors;
     errors.add(p.o, exact.o, relative * exact.size_o, bf16_input);
@@ -55,11 +54,22 @@ Errors errors_of(const Problem& p) {
     return errors;
 }
 
+// The results of one form in the place of exact ones.
+Exact in_place_of(const Exact& exact, const Problem& p) {
+    Exact form = exact;
+    const std::vector<std::pair<Doubles*, const Floats*>> results = {
+        {&form.o, &p.o},   {&form.state, &p.state},   {&form.dq, &p.dq},      {&form.dk, &p.dk},
+        {&form.dv, &p.dv}, {&form.ddecay, &p.ddecay}, {&form.dbeta, &p.dbeta}};
+    for (const auto& [to, from] : results)
+        for (int64_t i = 0; i < to->count(); ++i) (*to)[i] = double{(*from)[i]};
+    return form;
+}
+
 struct Kind {
     const char* name;
     Case c;
     float key_scale = 1.0f;
-    int64_t gap = 0;
+    int64_t gap = 0, segments = 0;
 };
 // {batch, length, heads, d, e, by channel, documents, additive, least decay, most}
 const std::vector<Kind> kinds = {
@@ -81,10 +91,49 @@ const std::vector<Kind> kinds = {
     {"rows on any byte", {1, 70, 1, 64, 64}, 1.0f, 3},
 };
 
+// Segments of one to two chunks at once. Most decays keep about half of a state over a segment.
+Case fading(Case c, double least = 1e-4, double most = 0.03) {
+    c.least = least;
+    c.most = most;
+    return c;
+}
+const std::vector<Kind> segmented = {
+    {"a chunk in each of five", fading({1, 261, 1, 64, 64}), 1.0f, 0, 5},
+    {"two chunks in each of three, columns past the first 64", fading({1, 330, 1, 64, 72}), 0.125f, 0, 3},
+    {"heads of 128", fading({1, 210, 1, 128, 64}), 1.0f, 0, 4},
+    {"fewer channels than tiles have", fading({2, 200, 2, 40, 24}), 1.0f, 8, 4},
+    {"more key channels than value channels", fading({1, 210, 1, 96, 8}), 1.0f, 0, 4},
+    {"two", fading({1, 140, 1, 64, 64}), 1.0f, 0, 2},
+    {"documents", fading({1, 261, 1, 64, 64, false, true}), 1.0f, 0, 5},
+    {"decays that keep nearly everything", fading({1, 261, 1, 64, 64}, 1e-12, 1e-6), 1.0f, 0, 5},
+    {"decays that keep nearly nothing", fading({1, 200, 1, 64, 64}, 20, 2000), 1.0f, 0, 4},
+    {"decays of 0 beside those of 1", {1, 200, 1, 64, 40, false, true, false, 1e-3, 3, true}, 1.0f, 0, 4},
+    {"additive", fading({1, 261, 1, 64, 64, false, false, true}), 1.0f, 0, 5},
+};
+
+// p's results in segments with those of whole sequences. Two segments have the same sums; with more, states take others.
+template <class Report>
+void compare_forms(Ops& ops, const Problem& p, const Kind& kind, const Exact& exact, Report report) {
+    Problem whole = rounded(kind.c, kind.key_scale);
+    whole.spec.segments = 1;
+    DeviceRun(ops, whole, kind.gap).execute();
+    report(errors_of(p, in_place_of(exact, whole)), ", to the whole sequence");
+    Errors states;
+    Doubles of_whole(whole.states.rows(), whole.states.cols());
+    for (int64_t i = 0; i < of_whole.count(); ++i) of_whole[i] = double{whole.states[i]};
+    states.add(p.states, of_whole, p.relative() * exact.size_state, 0);
+    report(states, ", saved states");
+    const bool same = same_bits(joined({&p.o, &p.states, &p.dq, &p.ddecay}),
+                                joined({&whole.o, &whole.states, &whole.dq, &whole.ddecay}));
+    if (kind.segments == 2) CHECK(same);
+    if (kind.segments > 2 && kind.c.most < 1 && !kind.c.documents) CHECK(!same);
+}
+
 void check_kind(Ops& ops, const Kind& kind) {
     const std::string name = std::string(kind.name) + (kind.c.by_channel ? ", decays by channel" : "");
     CAPTURE(name);
     Problem p = rounded(kind.c, kind.key_scale);
+    p.spec.segments = kind.segments;
     DeviceRun run(ops, p, kind.gap);
     set_schedule(0);
     run.execute();
@@ -94,10 +143,15 @@ void check_kind(Ops& ops, const Kind& kind) {
         run.execute();
         CHECK(same_bits(first, run.results()));
     }
-    const Errors errors = errors_of(p);
-    CHECK(errors.largest <= 1);
-    CHECK(errors.mean <= 1);
-    MESSAGE(name, ": ", errors.largest, " of the bound, ", errors.mean, " of that of the mean error");
+    const Exact exact(p);
+    const auto report = [&](const Errors& errors, const std::string& of) {
+        CAPTURE(of);
+        CHECK(errors.largest <= 1);
+        CHECK(errors.mean <= 1);
+        MESSAGE(name, of, ": ", errors.largest, " of the bound, ", errors.mean, " of that of the mean error");
+    };
+    report(errors_of(p, exact), "");
+    if (kind.segments > 1) compare_forms(ops, p, kind, exact, report);
 }
 
 }  // namespace
@@ -111,13 +165,37 @@ TEST_CASE("the delta rule in bf16 agrees with its recurrence, under every schedu
         }
 }
 
+TEST_CASE("segments of a sequence at once agree with the recurrence and with the whole sequence") {
+    const auto ops = make_cuda_ops({.precision = Precision::bf16});
+    for (Kind kind : segmented)
+        for (bool by_channel : {false, true}) {
+            kind.c.by_channel = by_channel;
+            check_kind(*ops, kind);
+        }
+}
+
 TEST_CASE("long sequences of the delta rule in bf16") {
     if (in_harness()) return;
     const auto ops = make_cuda_ops({.precision = Precision::bf16});
     for (int64_t length : {1000, 4096})
         for (int64_t d : {64, 128})
             for (bool by_channel : {false, true})
-                check_kind(*ops, {"long", {1, length, 2, d, 128, by_channel, length == 1000}});
+                for (int64_t segments : {1, 0, 16})  // 0: of 4,096 positions four, by the shape
+                    check_kind(
+                        *ops,
+                        {"long", {1, length, 2, d, 128, by_channel, length == 1000}, 1.0f, 0, segments});
+}
+
+void check_two_parts(Ops& ops, Problem p, int64_t prompt) {
+    DeviceRun run(ops, p, 0);
+    run.forward(0, prompt);
+    run.forward(prompt, p.c.length - prompt);
+    const Exact exact(p);
+    Errors errors;
+    errors.add(p.o, exact.o, p.relative() * exact.size_o, bf16_input);
+    errors.add(p.state, exact.state, p.relative() * exact.size_state, 0);
+    CHECK(errors.largest <= 1);
+    CHECK(errors.mean <= 1);
 }
 
 // The second part begins with the state that the first one left.
@@ -125,15 +203,12 @@ TEST_CASE("a sequence in bf16 read in two parts is the whole sequence") {
     const auto ops = make_cuda_ops({.precision = Precision::bf16});
     for (int64_t prompt : {64, 70, 149}) {  // 149: one position is left, for the recurrence
         CAPTURE(prompt);
-        Problem p = rounded({1, 150, 2, 64, 64, prompt != 64});
-        DeviceRun run(*ops, p, 0);
-        run.forward(0, prompt);
-        run.forward(prompt, 150 - prompt);
-        const Exact exact(p);
-        Errors errors;
-        errors.add(p.o, exact.o, p.relative() * exact.size_o, bf16_input);
-        errors.add(p.state, exact.state, p.relative() * exact.size_state, 0);
-        CHECK(errors.largest <= 1);
-        CHECK(errors.mean <= 1);
+        check_two_parts(*ops, rounded({1, 150, 2, 64, 64, prompt != 64}), prompt);
+    }
+    for (bool by_channel : {false, true}) {  // both parts in segments
+        CAPTURE(by_channel);
+        Problem p = rounded(fading({1, 330, 1, 64, 72, by_channel}));
+        p.spec.segments = 4;
+        check_two_parts(*ops, std::move(p), 140);
     }
 }

@@ -203,10 +203,13 @@ TEST_CASE("the delta rule in chunks needs each of its barriers and waits") {
                         {run.ddecay.memory.data(), 8}}};
     };
     delta::Problem by_head = delta::rounded({1, 130, 1, 64, 72}),
-                   by_channel = delta::rounded({1, 130, 1, 64, 72, true});
-    delta::DeviceRun of_heads(*ops, by_head, 0), of_channels(*ops, by_channel, 0);
+                   by_channel = delta::rounded({1, 130, 1, 64, 72, true}), segments = by_head;
+    segments.spec.segments = 3;
+    delta::DeviceRun of_heads(*ops, by_head, 0), of_channels(*ops, by_channel, 0),
+        in_segments(*ops, segments, 0);
     CHECK(check_left_out({subject("the delta rule", of_heads),
-                          subject("the delta rule, decays by channel", of_channels)}) == 37);
+                          subject("the delta rule, decays by channel", of_channels),
+                          subject("the delta rule, segments at once", in_segments)}) == 38);
 }
 
 TEST_CASE("kernels for Hopper need each of their barriers, fences, arrivals, commits and waits") {
