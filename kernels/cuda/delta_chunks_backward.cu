@@ -165,8 +165,8 @@ DEVICE void retreat(Fragments<1, D / 8>& ds, uint32_t (&outer)[blocks][4], const
     add_to_state<D>(ds, dw, keys);
 }
 
-// Of the walk for results: rest and U by the saved state, before the chunk's gradients. Writes U and dS. receive() waits for
-// the chunk's tiles.
+// Of the walk for results: rest and U by the saved state, before the chunk's gradients. Writes U and dS. receive()
+// waits for the tiles of the chunk.
 template <int D, DecayPer per, class Receive>
 DEVICE void read_saved(Fragments<1, 8>& rest, ResultsLayout<D>& m, const DeltaBackward& b,
                        const DeltaPlace& at, int number, const Fragments<1, D / 8>& ds, Receive receive) {

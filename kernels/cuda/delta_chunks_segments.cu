@@ -11,9 +11,9 @@
 // The gradient at the state goes the other way by the transposed maps, and has the same three steps: E is what a segment
 // leaves of a zero gradient, A^T what it leaves of the identity where dO is 0.
 //
-// The second walk has the sums of the pass along a whole sequence in their order; what differs is the state that it begins
-// with. A column of A errs as a column of a state does, in f32 with the same factors rounded, and the join adds sums of d
-// products in f32.
+// The second walk has the sums of the pass along a whole sequence in their order; only the state that it begins with
+// differs. A column of A errs as a column of a state does, in f32 with the same factors rounded, and the join adds sums
+// of d products in f32.
 #include <algorithm>
 
 #include "kernels/cuda/delta_chunks.cuh"
