@@ -368,10 +368,10 @@ TEST_CASE(
                 CAPTURE(workers);
                 Variant c{.batch = 2,
                           .length = channels == 64 ? 270 : 300,
-                          .heads = 4,
-                          .kv_heads = 2,
+                          .heads = workers == 1 ? 4 : 2,
+                          .kv_heads = workers == 1 ? 2 : 1,
                           .head_dim = channels,
-                          .factor_rows = 4,
+                          .factor_rows = workers == 1 ? 4 : 2,
                           .sink = workers == 3,
                           .seed = 1};
                 ask_for(c, form);
