@@ -71,7 +71,7 @@ void delta_join_kernel(Join j) {
 // The most blocks of the second walk: two on each of 132 multiprocessors.
 constexpr int64_t most_blocks = 264;
 constexpr int64_t least_chunks = 16;   // of a segment
-constexpr int64_t least_segments = 4;  // with fewer two walks take longer than one
+constexpr int64_t least_segments = 4;  // with fewer, two walks save little of one
 
 }  // namespace
 
