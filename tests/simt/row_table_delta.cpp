@@ -13,6 +13,12 @@ constexpr int64_t heads = 2, sequences = 2;
 
 // Sequences of up to two chunks, key channels by the width.
 const std::vector<Shape> shapes = {{2 * 7, 4}, {2 * 66, 8, 8}, {2 * 33, 12, 3}};
+// And wide keys, of which the kernels have instances of their own.
+std::vector<Shape> shapes_of(bool by_channel, bool documents) {
+    std::vector<Shape> all = shapes;
+    if (!by_channel && !documents) all.push_back({2 * 3, 132});
+    return all;
+}
 
 RowCase gates(bool by_channel) {
     return {"delta_gates",
@@ -75,7 +81,7 @@ struct Inputs {
         : rows(p.shape.rows),
           length(rows / sequences),
           d(p.shape.width),
-          e(d == 12 ? 36 : d),
+          e(d == 12 ? 36 : std::min<int64_t>(d, 20)),
           w(by_channel ? heads * d : heads),
           q(p.in(rows, heads * d, 0.3)),
           k(p.in(rows, heads * d, 0.7 / std::sqrt(static_cast<double>(d)))),
@@ -110,7 +116,7 @@ const char* name_of(bool documents, bool additive) {
 }
 
 RowCase rule(bool by_channel, bool documents, bool additive) {
-    return {"delta_rule", name_of(documents, additive), shapes, [=](Problem& p) {
+    return {"delta_rule", name_of(documents, additive), shapes_of(by_channel, documents), [=](Problem& p) {
                 const Inputs in(p, by_channel);
                 const int o = p.out(in.rows, heads * in.e, rule_bound);
                 const int states = p.f32_out(in.states(), in.d * in.e, rule_bound);
@@ -132,7 +138,8 @@ RowCase rule(bool by_channel, bool documents, bool additive) {
 }
 
 RowCase rule_backward(bool by_channel, bool documents, bool additive) {
-    return {"delta_rule_backward", name_of(documents, additive), shapes, [=](Problem& p) {
+    return {"delta_rule_backward", name_of(documents, additive), shapes_of(by_channel, documents),
+            [=](Problem& p) {
                 const Inputs in(p, by_channel);
                 const int dout = p.in(in.rows, heads * in.e), states = p.f32(in.states(), in.d * in.e, 0.2);
                 const int dq = p.out(in.rows, heads * in.d, gradient_bound),

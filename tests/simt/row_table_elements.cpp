@@ -222,7 +222,7 @@ std::vector<RowCase> element_cases() {
         lookups("of a rounded table", true),
         {"embedding_backward",
          "",
-         {{3, 8}, {40, 40, 8}, {50, 33}, {130, 12, 3}},
+         {{3, 8}, {40, 40, 8}, {50, 33}, {130, 12, 3}, {132, 8, 8}},
          [](Problem& p) {
              const auto [rows, width, gap] = p.shape;
              std::vector<int32_t> numbers;

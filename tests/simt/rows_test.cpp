@@ -60,6 +60,9 @@ TEST_CASE("zero, copy, conversion and add of strided rows") {
     simt::DeviceArray<int32_t> from(std::vector<int32_t>{1, -2, 3}), to(3);
     cuda::copy(ints(to), ints(from), nullptr);
     CHECK(to.get() == from.get());
+    simt::DeviceArray<double> wide(std::vector<double>{1, -2e300, 3}), to_wide(3);
+    cuda::copy(Tensor(to_wide.data(), DType::f64, {3}), Tensor(wide.data(), DType::f64, {3}), nullptr);
+    CHECK(to_wide.get() == wide.get());
 }
 
 TEST_CASE("row starts are the CPU's") {
