@@ -4,6 +4,7 @@
 #include <link.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -143,6 +144,11 @@ struct Kernel {
 class Emitted {
   public:
     explicit Emitted(const std::string& directory) {
+        // Which kernels this program ran, "SOURCE ENTRY" a line.
+        if (const char* record = std::getenv("LONGREACH_PTX_RECORD")) {
+            record_.open(record);
+            if (!record_) throw Failure("cannot write " + std::string(record));
+        }
         for (const auto& file : std::filesystem::directory_iterator(directory)) {
             if (file.path().extension() != ".ptx") continue;
             const std::string stem = file.path().stem().string();
@@ -167,6 +173,7 @@ class Emitted {
                 Kernel& ready = by_code_[code];
                 ready.module = sources_.at(stem).with_only(emitted_name);
                 ready.program = ptx::prepare(ready.module, ready.module.entries.at(emitted_name));
+                if (record_.is_open()) record_ << stem << ' ' << emitted_name << std::endl;
                 return ready;
             }
         throw Failure("PTX of " + name + " is in several files");
@@ -178,6 +185,7 @@ class Emitted {
     std::map<uintptr_t, Symbol> functions_ = functions_of_this_program();
     uintptr_t base_ = load_address();
     std::map<const void*, Kernel> by_code_;
+    std::ofstream record_;
 };
 
 DeviceMemory::Allocation& allocation_of(uintptr_t address, size_t bytes) {
