@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Faults planted in the PTX that nvcc emitted, one at a time; a test has to fail at each.
-#   planted.sh PTX_DIRECTORY TEST_OF_ATTENTION TEST_OF_ROWS TEST_OF_PRODUCTS
+#   planted.sh PTX_DIRECTORY TEST_OF_ATTENTION TEST_OF_ROWS TEST_OF_PRODUCTS TEST_OF_STICKS TEST_OF_MUON TEST_OF_DELTA
 set -euo pipefail
-ptx=$1 attention=$2 rows=$3 products=$4
+ptx=$(realpath "$1") attention=$2 rows=$3 products=$4 sticks=$5 muon=$6 delta=$7
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 missed=0
@@ -20,6 +20,9 @@ plant() {
         missed=1
     elif LONGREACH_HOPPER=$hopper LONGREACH_PTX="$work/ptx" "$test" -aa=1 -tc="$cases" > "$work/log" 2>&1; then
         echo "$name: NOT found"
+        missed=1
+    elif grep -qE 'cannot read|no PTX of' "$work/log"; then
+        echo "$name: the test did not get as far as the PTX"
         missed=1
     else
         echo "$name: found: $(grep -m1 -oE 'THREW exception: .*|values: .*|terminate.*' "$work/log" | cut -c1-150)"
@@ -66,6 +69,21 @@ plant "a register that nobody writes" norm "$rows" "0,/mov.f32[^;]*0f00000000;/s
 plant "another lane of a shuffle" norm "$rows" "s/shfl.sync.bfly/shfl.sync.up/"
 plant "a comparison turned" loss "$rows" "s/setp.gt.f32/setp.lt.f32/"
 plant "an unsigned shift" embedding "$rows" "s/shr.u32/shl.b32/"
+cases='*parameters and tables*'
+plant "Adam: no root of the second moment" optimizer "$rows" "s/sqrt.rn.f32/mov.f32/"
+cases='*muon in f32*'
+plant "Muon: a step the other way" muon "$muon" "s/sub.f32/add.f32/"
+plant "Muon: a tile read before it is turned" muon "$muon" "s/bar.sync[^;]*;//"
+cases='*the stick*,stick-breaking*'
+plant "sticks: what is left taken from the other side" stick_breaking_forward "$sticks" "s/shfl.sync.down/shfl.sync.up/"
+plant "sticks: another lane of a shuffle backward" stick_breaking_backward "$sticks" "s/shfl.sync.bfly/shfl.sync.up/"
+plant "sticks: a comparison turned in decoding" stick_breaking_decode "$sticks" "s/setp.ge.f32/setp.lt.f32/"
+plant "sticks: statistics of the smaller" stick_breaking_statistics "$sticks" "s/max.f32/min.f32/"
+cases='*agrees with its recurrence*'
+plant "delta gradients: ldmatrix without .trans" delta_chunks_gradients "$delta" "s/(ldmatrix[a-z0-9.]*)\.trans/\1/"
+plant "delta gradients: no wait for copies" delta_chunks_gradients "$delta" "s/cp.async.wait_group [0-9];//"
+plant "delta gradients: another lane of a shuffle" delta_chunks_gradients "$delta" "s/shfl.sync.bfly/shfl.sync.up/"
+cases='*'
 
 hopper=1
 plant "Hopper: values read along the other dimension" attention_forward_sm90 "$attention" \
