@@ -1,6 +1,6 @@
 // CudaOps: the operations of kernels/ops.h on one GPU, in order on one stream.
 //
-// Only download() and synchronize() wait for the device. Kernels that need memory between two launches share
+// Only download() and synchronize() wait for the device, and whoever is 256 operations ahead of it. Kernels that need memory between two launches share
 // one scratch buffer, whose users follow each other on the stream.
 #include <algorithm>
 #include <cstdlib>

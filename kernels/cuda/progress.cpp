@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <thread>
 
@@ -23,14 +24,13 @@ Progress::~Progress() {
 void Progress::queued(const char* operation) {
     ++operations_;
     if (end_ - begin_ == marks_.size() && !advance()) {
-        unmarked_ = operation;
-        return;
+        wait(marks_[begin_ % marks_.size()].event);
+        advance();
     }
     Mark& mark = marks_[end_ % marks_.size()];
     require_success(cudaEventRecord(mark.event, stream_), "cudaEventRecord");
     mark.operation = operation;
     mark.number = operations_;
-    unmarked_ = nullptr;
     ++end_;
 }
 
@@ -52,8 +52,8 @@ bool Progress::advance() {
 
 void Progress::wait(const char* what) {
     wait_while([this] { return cudaStreamQuery(stream_); }, what);
+    if (begin_ != end_) reached_ = marks_[(end_ - 1) % marks_.size()].operation;
     begin_ = end_;
-    unmarked_ = nullptr;
 }
 void Progress::wait(cudaEvent_t event) {
     wait_while([event] { return cudaEventQuery(event); }, "wait for a copy");
@@ -66,9 +66,13 @@ void Progress::wait_while(const std::function<cudaError_t()>& status, const char
     Clock::time_point last = begin, looked = begin, asked{};
     for (;;) {
         const cudaError_t now_is = status();
-        if (now_is != cudaErrorNotReady) return require_success(now_is, what);
-        cudaGetLastError();
         const Clock::time_point now = Clock::now();
+        const double idle = Seconds(now - last).count();
+        if (now_is != cudaErrorNotReady) {
+            longest_ = std::max(longest_, idle);
+            return require_success(now_is, what);
+        }
+        cudaGetLastError();
         if (now - begin < std::chrono::milliseconds(2)) {
             std::this_thread::yield();
             continue;
@@ -77,11 +81,15 @@ void Progress::wait_while(const std::function<cudaError_t()>& status, const char
             std::chrono::microseconds(now - begin < std::chrono::seconds(1) ? 50 : 1000));
         if (now - looked < std::chrono::milliseconds(50)) continue;
         looked = now;
-        if (advance()) last = now;
+        if (advance()) {
+            longest_ = std::max(longest_, idle);
+            last = now;
+            continue;
+        }
         if (asked == Clock::time_point{} && limits_.stop_asked && limits_.stop_asked()) asked = now;
-        const double idle = Seconds(now - last).count();
         if (limits_.seconds > 0 && idle > limits_.seconds) give_up(what, idle);
-        if (asked != Clock::time_point{} && std::min(idle, Seconds(now - asked).count()) > limits_.grace)
+        if (asked != Clock::time_point{} &&
+            std::min(idle, Seconds(now - asked).count()) > std::max(limits_.grace, 2 * longest_))
             give_up(what, idle);
     }
 }
@@ -93,8 +101,6 @@ void Progress::give_up(const char* what, double idle) const {
         const Mark& mark = marks_[begin_ % marks_.size()];
         running = fmt::format("; running: {} (operation {} of {} queued)", mark.operation, mark.number,
                               operations_);
-    } else if (unmarked_) {
-        running = fmt::format("; running: an operation up to {} ({} queued)", unmarked_, operations_);
     }
     if (reached_) running += fmt::format("; the last to end: {}", reached_);
     fmt::print(stderr,

@@ -14,13 +14,15 @@ namespace longreach::cuda {
 
 struct ProgressLimits {
     double seconds = 60;  // without the end of an operation; 0: no limit
-    // Whether the program was asked to stop: then a device without progress for `grace` seconds is not waited for.
+    // Whether the program was asked to stop: then a device without progress for `grace` seconds, and for twice as long as
+    // an operation took before, is not waited for.
     std::function<bool()> stop_asked = {};
     double grace = 10;
 };
 
 // Follows a stream by an event behind each operation. Where it sees no operation end for too long, it says which one was
-// running and ends the process with ExitCode::hung.
+// running and ends the process with ExitCode::hung. The host is at most as many operations ahead as there are events: one
+// without an event could take its time unseen.
 class Progress {
   public:
     Progress(cudaStream_t stream, ProgressLimits limits);
@@ -28,8 +30,8 @@ class Progress {
     Progress& operator=(const Progress&) = delete;
     ~Progress();
 
-    void queued(
-        const char* operation);  // its launches are in the stream; a string that lives as long as the program
+    // Its launches are in the stream. The string lives as long as the program.
+    void queued(const char* operation);
     void wait(const char* what);   // until the stream is empty
     void wait(cudaEvent_t event);  // that was recorded in the stream
   private:
@@ -45,11 +47,11 @@ class Progress {
 
     cudaStream_t stream_;
     ProgressLimits limits_;
-    std::array<Mark, 256> marks_{};   // number n in place n modulo their count
-    uint64_t begin_ = 0, end_ = 0;    // marks that may not have been reached
-    uint64_t operations_ = 0;         // queued so far
-    const char* reached_ = nullptr;   // the operation that ended last
-    const char* unmarked_ = nullptr;  // queued while all marks were taken
+    std::array<Mark, 256> marks_{};  // number n in place n modulo their count
+    uint64_t begin_ = 0, end_ = 0;   // marks that may not have been reached
+    uint64_t operations_ = 0;        // queued so far
+    const char* reached_ = nullptr;  // the operation that ended last
+    double longest_ = 0;             // seconds that a wait saw between the ends of two operations
 };
 
 }  // namespace longreach::cuda

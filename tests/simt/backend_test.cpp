@@ -96,6 +96,23 @@ TEST_CASE("a device that hangs: the process ends with code 12 and names the oper
         }
 }
 
+TEST_CASE("a device that hangs behind a long queue: every operation has an event, so its name is known") {
+    const HarnessOptions options;
+    const auto [code, said] = in_child([&] {
+        const auto ops = make_cuda_ops({.timeout = 0.3});
+        const Tensor sum(ops->allocate(32), DType::f32, {8});
+        ops->zero(sum);
+        ops->synchronize();
+        simt::options().lazy_streams = true;
+        simt::options().hang_at = 400;
+        for (int i = 0; i < 2000; ++i) ops->add(sum, sum);  // more than Progress has events
+        ops->synchronize();
+    });
+    CAPTURE(said);
+    CHECK(code == 12);
+    CHECK(said.find("running: add (operation 401 of ") != std::string::npos);
+}
+
 TEST_CASE("a device that hangs is left soon after a signal, one that goes on is not") {
     const HarnessOptions options;
     for (const bool hangs : {true, false}) {
