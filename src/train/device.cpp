@@ -10,10 +10,18 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "kernels/cuda_device.h"
 #include "train/signals.h"
 
 namespace longreach::train {
+
+CudaOptions cuda_options(const SystemConfig& system, int local_rank) {
+    CudaOptions options;
+    options.device = local_rank;
+    options.timeout = static_cast<double>(system.device_timeout);
+    options.stop_asked = [] { return StopSignals::received() != 0; };
+    if (system.precision == PrecisionChoice::fp32) options.precision = Precision::fp32;
+    return options;
+}
 
 std::unique_ptr<Ops> open_device(const SystemConfig& system, std::string& note, int local_rank) {
     std::string why_not;
@@ -25,12 +33,7 @@ std::unique_ptr<Ops> open_device(const SystemConfig& system, std::string& note, 
             const int devices = static_cast<int>(status.devices.size());
             require(local_rank < devices, ExitCode::device,
                     "rank {} of this machine needs a GPU of its own; it has {}", local_rank, devices);
-            CudaOptions options;
-            options.device = local_rank;
-            options.timeout = static_cast<double>(system.device_timeout);
-            options.stop_asked = [] { return StopSignals::received() != 0; };
-            if (system.precision == PrecisionChoice::fp32) options.precision = Precision::fp32;
-            std::unique_ptr<Ops> ops = make_cuda_ops(options);
+            std::unique_ptr<Ops> ops = make_cuda_ops(cuda_options(system, local_rank));
             note = "device: " + ops->describe();
             if (system.device == Device::automatic) note += " (a GPU answered)";
             return ops;

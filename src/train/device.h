@@ -4,10 +4,14 @@
 #include <memory>
 
 #include "base/memory.h"
+#include "kernels/cuda_device.h"
 #include "kernels/ops.h"
 #include "train/experiment.h"
 
 namespace longreach::train {
+
+// What the config asks of a GPU.
+CudaOptions cuda_options(const SystemConfig& system, int local_rank);
 
 // Opens the device that the config selects; with several GPUs, the one at index local_rank.
 // `note` says what was chosen and why, for the first line of output.

@@ -26,7 +26,7 @@ enum class Seen {
     events,       // whether it writes for TensorBoard
     outcome,      // exit code, if not 0 with the last line of the log, or the message of the error
     rank_plan,    // the memory that the second of two ranks plans
-    patience,     // when the watchdog of several ranks loses it
+    patience,     // when the watchdog of several ranks or of a GPU loses it
 };
 
 struct Effect {
@@ -393,7 +393,7 @@ std::vector<Effect> listed_effects() {
         {"system.device", {"system.device=auto"}, Seen::device},
         {"system.precision", {"system.precision=bf16"}, Seen::device},
         {"system.threads", {"system.threads=2"}, Seen::device},
-        {"system.device_timeout", {"system.device_timeout=5"}, Seen::outcome},
+        {"system.device_timeout", {"system.device_timeout=5"}, Seen::patience},
     };
     add_layouts(all);
     return all;
@@ -442,7 +442,8 @@ class Laboratory {
             train::Trainer trainer(config.value, console, *ops);
             seen[Seen::rank_plan] = plan_of_second_rank(config.value, *ops);
             const ranks::WatchdogOptions watchdog = config.value.parallel.watchdog();
-            seen[Seen::patience] = fmt::format("{} {}", watchdog.timeout, watchdog.first_timeout);
+            seen[Seen::patience] = fmt::format("{} {} {}", watchdog.timeout, watchdog.first_timeout,
+                                               train::cuda_options(config.value.system, 0).timeout);
             train::RunDirectory directory(run, false);
             directory.adopt_config(config::describe(config.value), config.origins);
             ranks::SingleComm comm;
