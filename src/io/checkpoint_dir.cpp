@@ -210,6 +210,13 @@ Checkpoint CheckpointWriter::commit(const Retention& retention, const Notice& no
     return checkpoint;
 }
 
+bool is_checkpoint_name(std::string_view name) {
+    const size_t dot = name.find('.');
+    if (!step_of(name.substr(0, dot))) return false;
+    const std::string_view ending = dot == std::string_view::npos ? "" : name.substr(dot);
+    return ending.empty() || ending.starts_with(".bad") || ending.starts_with(temporary_mark);
+}
+
 std::vector<int64_t> checkpoint_steps(const std::string& root) {
     std::vector<int64_t> steps;
     if (kind_of(root, Links::follow) == PathKind::missing) return steps;

@@ -106,5 +106,7 @@ std::optional<Checkpoint> newest_checkpoint(const std::string& root, Damaged dam
                                             Disk& disk = Disk::system(), const Examine& examine = {});
 
 std::string checkpoint_name(int64_t step);  // "step_00000800"
+// Whether it is the name of a checkpoint, of one being written or removed ("*.tmp.<id>") or of a damaged one ("*.bad").
+bool is_checkpoint_name(std::string_view name);
 
 }  // namespace longreach::io

@@ -153,6 +153,10 @@ int FaultDisk::rename(const char* from, const char* to) {
 }
 
 int FaultDisk::exchange(const char* a, const char* b) {
+    if (refuses_exchange_) {
+        errno = EINVAL;
+        return -1;
+    }
     if (refused(Call::allocating)) return -1;
     if (io::Disk::exchange(a, b) != 0) return -1;
     const std::string between = std::string(a) + ".between";

@@ -41,6 +41,7 @@ class FaultDisk final : public io::Disk {
         : fault_(fault), at_(at), error_(error) {}
     ~FaultDisk() override;
 
+    void refuse_exchange(bool refuse) { refuses_exchange_ = refuse; }  // as some file systems do
     int64_t operations() const { return operations_; }
     bool fault_happened() const { return happened_; }
     void lose_power(Loss loss);
@@ -60,6 +61,7 @@ class FaultDisk final : public io::Disk {
     int rmdir(const char* path) override;
 
   private:
+    bool refuses_exchange_ = false;
     enum class Call { plain, allocating, write };
     // A change of a directory that is not yet durable.
     struct Change {
