@@ -7,6 +7,7 @@
 #include "commands/commands.h"
 #include "commands/yardsticks.h"
 #include "io/file.h"
+#include "io/result_file.h"
 #include "law/library.h"
 #include "model/arena.h"
 #include "model/score_law.h"
@@ -20,6 +21,7 @@ struct AttentionBenchOptions {
     std::vector<int64_t> lengths{512, 4096, 16384}, head_dims{64, 128};
     int64_t rounds = 5, width = 0, tokens = 0;
     std::string json;
+    bool replace = false;
     train::SystemConfig system;
 };
 
@@ -344,7 +346,7 @@ ExitCode bench_attention(const AttentionBenchOptions& options) {
     for (int64_t d : options.head_dims)
         for (int64_t length : options.lengths)
             bench_shape(*ops, Shape::of(*ops, options, length, d), options.rounds, json);
-    if (!options.json.empty()) io::write_file_atomically(options.json, json);
+    if (!options.json.empty()) io::write_result(options.json, json, options.replace);
     return ExitCode::ok;
 }
 
@@ -360,6 +362,7 @@ void add_bench_attention_command(Command& program) {
     command.option("--width", options->width, "Heads times head size; 0: enough for the device");
     command.option("--tokens", options->tokens, "Minimum number of tokens; 0: more than fits caches");
     command.option("--json", options->json, "Also write the times here, a JSON object per line");
+    add_replace_flag(command, options->replace);
     command.option("--device", *device, "auto, cpu or cuda").one_of({"auto", "cpu", "cuda"});
     command.run([options, device] {
         options->system.device = *device == "cpu"    ? train::Device::cpu

@@ -187,6 +187,10 @@ Action read_command_line(int argc, char** argv, const std::function<void(Command
     return action;
 }
 
+void add_replace_flag(Command& command, bool& replace) {
+    command.flag("--replace", replace, "Replace files that this program did not write, too");
+}
+
 void print_warnings(const std::vector<std::string>& lines) {
     for (const std::string& line : lines) fmt::print(stderr, "warning: {}\n", line);
 }

@@ -63,6 +63,9 @@ class Command {
     Action* action_;
 };
 
+// --replace, for commands that write results where their user says (io/result_file.h).
+void add_replace_flag(Command& command, bool& replace);
+
 // Parses the arguments with the commands that `add_commands` adds to the program and returns the
 // chosen action. It is empty, and `code` is the exit code, if help or an error message was printed.
 Action read_command_line(int argc, char** argv, const std::function<void(Command&)>& add_commands,

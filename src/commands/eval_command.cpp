@@ -11,6 +11,7 @@
 #include "eval/selection.h"
 #include "eval/tables.h"
 #include "eval/tasks.h"
+#include "io/result_file.h"
 #include "serve/vocabulary.h"
 #include "tasks/question_answering.h"
 
@@ -28,7 +29,7 @@ struct EvalOptions {
     std::string questions;  // file of the task qa
     std::vector<int64_t> depths;
     int64_t tokens = 0, samples = 100;
-    bool buckets = false, repeat = false;
+    bool buckets = false, repeat = false, replace = false;
     // Whether to measure losses by length: not if only tasks are requested.
     bool losses() const {
         return tasks.empty() || tokens > 0 || buckets || repeat || !token_losses.empty() ||
@@ -71,15 +72,49 @@ void put_losses(const std::string& directory, const Scored* scored, int64_t step
         scored ? eval::key_tokens_file.lines(scored->key_tokens) : std::vector<std::string>());
 }
 
+// The directories of the further sets that an earlier request wrote below a directory of results.
+std::vector<std::string> earlier_sets(const std::string& directory) {
+    std::vector<std::string> names;
+    const std::string sets = io::join_path(directory, "sets");
+    if (io::kind_of(sets, io::Links::refuse) != io::PathKind::directory) return names;
+    for (const std::string& name : io::list_directory(sets))
+        if (config::is_plain_name(name) &&
+            io::kind_of(io::join_path(sets, name), io::Links::refuse) == io::PathKind::directory)
+            names.push_back(name);
+    return names;
+}
+
+// Error(ExitCode::usage) if --out or --token-losses would write over something else than results.
+void check_places(const EvalOptions& options) {
+    const std::string& losses = options.token_losses;
+    if (!losses.empty() &&
+        (io::kind_of(losses, io::Links::follow) != io::PathKind::file || !eval::is_token_losses(losses)))
+        io::require_replaceable(losses, options.replace);
+    if (options.out.empty()) return;
+    for (const char* name : {"checkpoints", "config.json", "manifest.json"})
+        require(io::kind_of(io::join_path(options.out, name), io::Links::follow) == io::PathKind::missing,
+                ExitCode::usage, "--out {}: it holds {}, so it is no directory of results",
+                shown(options.out), name);
+    const auto check = [&](const std::string& directory, const auto& columns) {
+        io::require_replaceable(io::join_path(directory, columns.file()), options.replace, columns.header());
+    };
+    std::vector<std::string> directories{options.out};
+    for (const std::string& set : earlier_sets(options.out))
+        directories.push_back(io::join_path(options.out, "sets/" + set));
+    for (const std::string& directory : directories) {
+        check(directory, eval::val_file);
+        check(directory, eval::positions_file);
+        check(directory, eval::key_tokens_file);
+    }
+    check(options.out, eval::tasks_file);
+}
+
 void write_results(const std::string& directory, const std::vector<Scored>& scored,
                    const std::vector<eval::TaskRow>& tasks, int64_t step) {
     io::make_directories(directory);
     std::map<std::string, const Scored*> by_set{{"", nullptr}};
     const std::string sets = io::join_path(directory, "sets");
-    if (io::kind_of(sets, io::Links::refuse) == io::PathKind::directory)
-        for (const std::string& name : io::list_directory(sets))
-            if (io::kind_of(io::join_path(sets, name), io::Links::refuse) == io::PathKind::directory)
-                by_set[name] = nullptr;
+    for (const std::string& name : earlier_sets(directory)) by_set[name] = nullptr;
     for (const Scored& s : scored) by_set[s.set.name] = &s;
     for (const auto& [name, losses] : by_set)
         put_losses(name.empty() ? directory : io::join_path(sets, name), losses, step);
@@ -166,6 +201,7 @@ void print_tasks(train::Console& console, const EvalOptions& options,
 ExitCode evaluate(const EvalOptions& options) {
     require(options.asks() == !options.questions.empty(), ExitCode::usage,
             "--tasks qa and --questions FILE go together");
+    check_places(options);
     OpenedModel opened(options.model, false, [&](train::Experiment& e) {
         e.eval.take_lengths(options.lengths, options.tokens);
         if (!options.data.empty()) e.data.val = options.data;
@@ -311,6 +347,7 @@ void add_eval_command(Command& program) {
         .in_range(int64_t{1}, int64_t{1} << 30);
     command.option("--out", options->out,
                    "Write val.csv, positions.csv, tasks.csv, key_tokens.csv and sets/ into this directory");
+    add_replace_flag(command, options->replace);
     add_label_option(command, options->model,
                      "Write them and request.json into eval/LABEL of the run directory");
     command.run([options] { return evaluate(*options); });

@@ -18,7 +18,8 @@ void add_import_command(Command& program) {
     command
         .option("--set", options->set, "Set a field of the run's config: --set 'data.val=[\"tokens/val_*\"]'")
         .repeatable();
-    command.flag("--replace", options->replace, "Delete the files of an earlier run of this name");
+    command.flag("--replace", options->replace,
+                 "Replace an earlier run of this name; other files in its directory stay");
     command.run([options] {
         const exchange::ImportResult result = exchange::import_model(
             *options, [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
@@ -48,7 +49,8 @@ void add_export_command(Command& program) {
     command.option("--shard-gigabytes", arguments->shard_gigabytes, "Largest file of weights")
         .positive()
         .show_default();
-    command.flag("--replace", options.replace, "Replace the files of an earlier export");
+    command.flag("--replace", options.replace,
+                 "Replace an earlier export; other files in its directory stay");
     command.run([arguments] {
         exchange::ExportOptions chosen = arguments->options;
         chosen.type = arguments->type == "f32" ? exchange::ExportType::f32 : exchange::ExportType::bf16;

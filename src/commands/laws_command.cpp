@@ -4,6 +4,7 @@
 #include "commands/commands.h"
 #include "commands/laws_angle.h"
 #include "io/file.h"
+#include "io/result_file.h"
 #include "law/law_meant.h"
 #include "law/library.h"
 #include "theory/law_study.h"
@@ -19,6 +20,7 @@ struct LawsArguments {
     int64_t samples = 20;
     uint64_t seed = 1;
     std::string angle, out;
+    bool replace = false;
 };
 
 std::string sharing_of(const law::Parameter& p) {
@@ -155,10 +157,10 @@ void save(const LawsArguments& options, const std::vector<table::DataTable>& tab
     if (options.out.empty()) return;
     io::make_directories(options.out);
     for (const table::DataTable& table : tables)
-        io::write_file_atomically(io::join_path(options.out, table.name + ".csv"), table::csv(table));
+        io::write_result(io::join_path(options.out, table.name + ".csv"), table::csv(table), options.replace);
     for (const plot::LineChart& chart : charts)
-        io::write_file_atomically(io::join_path(options.out, "law_" + chart.id + ".svg"),
-                                  plot::standalone_svg(chart, styles));
+        io::write_result(io::join_path(options.out, "law_" + chart.id + ".svg"),
+                         plot::standalone_svg(chart, styles), options.replace);
     fmt::print("files in {}\n", options.out);
 }
 
@@ -260,6 +262,7 @@ void add_laws_command(Command& program) {
         .in_range(int64_t{2}, int64_t{1} << 20);
     command.option("--seed", options->seed, "Seed of the scores").show_default();
     command.option("--out", options->out, "Directory for CSV files and SVG charts");
+    add_replace_flag(command, options->replace);
     command.run([options] { return laws(*options); });
 }
 

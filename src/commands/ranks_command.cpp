@@ -5,6 +5,7 @@
 #include "commands/commands.h"
 #include "ranks/collective_log.h"
 #include "io/file.h"
+#include "io/result_file.h"
 
 namespace longreach::commands {
 
@@ -13,6 +14,7 @@ namespace {
 struct RanksOptions {
     std::string run, trace;
     int last = 16;
+    bool replace = false;
 };
 
 std::vector<ranks::CollectiveLogContents> read_logs(const std::string& run) {
@@ -78,7 +80,7 @@ ExitCode show(const RanksOptions& options) {
         if (!log.records.empty() && (zero == 0 || log.records[0].begun_ns < zero))
             zero = log.records[0].begun_ns;
     for (const ranks::CollectiveLogContents& log : logs) print_log(log, options.last, zero);
-    if (!options.trace.empty()) io::write_file_atomically(options.trace, trace_of(logs, zero));
+    if (!options.trace.empty()) io::write_result(options.trace, trace_of(logs, zero), options.replace);
     return ExitCode::ok;
 }
 
@@ -90,6 +92,7 @@ void add_ranks_command(Command& program) {
     command.option("run", options->run, "Run directory").required();
     command.option("--last", options->last, "Collectives to show for each rank").in_range(1, 64);
     command.option("--trace", options->trace, "Also write them as a trace for chrome://tracing or Perfetto");
+    add_replace_flag(command, options->replace);
     command.run([options] { return show(*options); });
 }
 

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "commands/commands.h"
 #include "io/file.h"
+#include "io/result_file.h"
 #include "report/collect.h"
 #include "report/figures.h"
 #include "report/page.h"
@@ -19,7 +20,7 @@ namespace {
 struct ReportArguments {
     std::vector<std::string> paths;
     std::string html, svg, figures, baseline;
-    bool watch = false;
+    bool watch = false, replace = false;
     int64_t every = 10;  // seconds
 };
 
@@ -49,9 +50,10 @@ int watch(const ReportArguments& options) {
             const report::Collection collection = report::collect(options.paths, options.baseline);
             if (!collection.runs.empty()) {
                 const std::string page = page_path(options, collection);
-                io::write_file_atomically(
+                io::write_result(
                     page,
-                    report::report_page(collection, {.reload_seconds = static_cast<int>(options.every)}));
+                    report::report_page(collection, {.reload_seconds = static_cast<int>(options.every)}),
+                    options.replace);
                 if (!named)
                     fmt::print("page: {}, drawn again every {} seconds; ^C ends\n", page, options.every);
                 std::fflush(stdout);
@@ -88,22 +90,22 @@ ExitCode report(const ReportArguments& options) {
             "{}: no results yet (no val.csv, metrics.jsonl or eval/)", options.paths[0]);
     print_tables(collection);
     if (!options.svg.empty()) {
-        io::write_file_atomically(options.svg, report::report_picture(collection));
+        io::write_result(options.svg, report::report_picture(collection), options.replace);
         fmt::print("picture: {}\n", options.svg);
     }
     const std::string page = page_path(options, collection);
     if (collection.sweep) {
         const std::string tables = io::join_path(io::parent_path(page), "tables.txt");
-        io::write_file_atomically(tables, report::sweep_tables(collection, {.pairs = true}));
+        io::write_result(tables, report::sweep_tables(collection, {.pairs = true}), options.replace);
         fmt::print("tables, with every pair of variants: {}\n", tables);
     }
-    io::write_file_atomically(page, report::report_page(collection));
+    io::write_result(page, report::report_page(collection), options.replace);
     fmt::print("page: {}\n", page);
     if (!options.figures.empty()) {
         io::make_directories(options.figures);
         const std::vector<report::PaperFile> files = report::paper_files(collection);
         for (const report::PaperFile& file : files)
-            io::write_file_atomically(io::join_path(options.figures, file.name), file.content);
+            io::write_result(io::join_path(options.figures, file.name), file.content, options.replace);
         fmt::print("for a paper: {} in {}\n", counted(files.size(), "file"), options.figures);
     }
     if (signal != 0) {
@@ -133,6 +135,7 @@ void add_report_command(Command& program) {
     command.option("--figures", options->figures,
                    "Directory for a paper: every chart as SVG and PDF, tables.tex, and methods.tex with "
                    "references.bib");
+    add_replace_flag(command, options->replace);
     command.flag("--watch", options->watch,
                  "Draw the page again while runs train, until all have ended; the page loads itself again");
     command

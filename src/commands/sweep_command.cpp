@@ -11,7 +11,7 @@ namespace {
 struct SweepArguments {
     std::string file;
     std::vector<std::string> set, over, only;
-    bool dry_run = false;
+    bool dry_run = false, retrain = false;
     int64_t jobs = 0;
 };
 
@@ -21,7 +21,8 @@ ExitCode sweep(const SweepArguments& options) {
     train::SweepConfig config = train::load_sweep(options.file, overrides, options.over);
     if (!options.only.empty()) train::keep_variants(config, options.only);
     const train::SweepPlan plan = train::plan_sweep(
-        config, options.dry_run ? train::SweepData::may_be_missing : train::SweepData::required);
+        config, options.dry_run ? train::SweepData::may_be_missing : train::SweepData::required,
+        options.retrain ? train::ChangedData::retrained : train::ChangedData::refused);
     train::Console console;
     console.line(plan.text());
     if (options.dry_run) return ExitCode::ok;
@@ -59,6 +60,8 @@ void add_sweep_command(Command& program) {
     command.option("--only", options->only, "Variants to train and evaluate, of those in the file: rope,si")
         .comma_list();
     command.option("--jobs", options->jobs, "Runs at the same time").in_range(1, 1024);
+    command.flag("--retrain", options->retrain,
+                 "Train runs again whose data changed since they were trained");
     command.flag("--dry-run", options->dry_run,
                  "Check every run and print the plan, then stop; missing data files are skipped");
     command.footer("Fields of the sweep file\n" +

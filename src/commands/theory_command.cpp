@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "commands/commands.h"
 #include "io/file.h"
+#include "io/result_file.h"
 #include "theory/study.h"
 
 namespace longreach::commands {
@@ -14,6 +15,7 @@ namespace {
 struct TheoryArguments {
     std::vector<std::string> tables;
     std::string out;
+    bool replace = false;
     std::vector<int64_t> ns, dims;
     int64_t samples = 400, grid = 24;
     double gamma_max = 8;
@@ -29,7 +31,7 @@ const std::vector<std::pair<std::string, TableMaker>> makers = {
     {"gradient", theory::gradient_tables}};
 
 void save(const TheoryArguments& options, const std::string& name, const std::string& content) {
-    if (!options.out.empty()) io::write_file_atomically(io::join_path(options.out, name), content);
+    if (!options.out.empty()) io::write_result(io::join_path(options.out, name), content, options.replace);
 }
 
 // A coarse view of the diagram, about 12 x 12 cells with two decimals; the files contain all cells.
@@ -128,6 +130,7 @@ void add_theory_command(Command& program) {
         .required()
         .one_of(names);
     command.option("--out", options->out, "Directory for CSV files and SVG diagrams");
+    add_replace_flag(command, options->replace);
     command.option("--n", options->ns, "Numbers of keys (tables: 16 to 65536, phase: 512)")
         .comma_list()
         .in_range(int64_t{2}, int64_t{1} << 24);

@@ -16,6 +16,7 @@
 #include "ranks/team.h"
 #include "kernels/cuda_device.h"
 #include "train/device.h"
+#include "train/run_files.h"
 #include "train/trainer.h"
 
 namespace longreach::commands {
@@ -70,7 +71,7 @@ ranks::Fingerprints fingerprints(const train::Experiment& experiment, const trai
                                   format_hash64(xxh64(build.build_type + " " + build.flags)))},
             {"config", format_hash64(xxh64(config::write_resolved(experiment)))},
             {"device", ops.native_queue().device < 0 ? "CPU" : "GPU"},
-            {"data", format_hash64(trainer.data_fingerprint())}};
+            {"data", format_hash64(trainer.data().training)}};
 }
 
 // The first path of the training and validation data without a file; empty if all exist.
@@ -98,13 +99,22 @@ train::Surroundings surroundings_of(const TrainOptions& options, const train::Ex
     return s;
 }
 
-// Checks what a run would check only after its plan: that it can write, and that the initial weights exist.
-void check_places(const train::RunConfig& run, train::Console& console) {
+// What a start needs, looked at before anything of an earlier run is deleted: a directory that may be written or, with
+// --fresh, deleted, and initial weights that fit the model.
+void check_places(const TrainOptions& options, const train::RunConfig& run, const train::Trainer& trainer,
+                  train::Console& console) {
     const std::string directory = io::join_path(run.dir, run.name);
-    io::require_writable(directory);
-    const bool resumes = !io::checkpoint_steps(io::join_path(directory, "checkpoints")).empty();
+    if (options.fresh && !train::is_run(directory) && !train::is_blank(directory))
+        throw Error(ExitCode::usage,
+                    fmt::format("--fresh: {} holds files and is not a run of this program", directory),
+                    "give the run another run.name, or start it there without --fresh");
+    if (options.dry_run) io::require_writable(directory);
+    const bool resumes =
+        !options.fresh && !io::checkpoint_steps(io::join_path(directory, "checkpoints")).empty();
     if (run.init_from.empty() || resumes) return;
-    train::find_checkpoint(run.init_from, [&](const std::string& text) { console.line(text); });
+    require(!options.fresh || !train::is_within(run.init_from, directory), ExitCode::usage,
+            "--fresh would delete {}, from which run.init_from is to start", shown(run.init_from, 200));
+    trainer.check_initial_weights([&](const std::string& text) { console.line(text); });
 }
 
 ExitCode train_as_rank(const TrainOptions& options, const config::LoadedConfig<train::Experiment>& config,
@@ -119,18 +129,24 @@ ExitCode train_as_rank(const TrainOptions& options, const config::LoadedConfig<t
     console.line(note);
     train::Trainer trainer(experiment, console, *ops, team.rank(), ranks,
                            surroundings_of(options, experiment, local_ranks));
-    if (options.dry_run) {
-        check_places(experiment.run, console);
-        return ExitCode::ok;
-    }
+    if (team.first()) check_places(options, experiment.run, trainer, console);
+    if (options.dry_run) return ExitCode::ok;
     std::optional<train::RunDirectory> directory;
-    if (team.first()) {
-        directory.emplace(experiment.run.dir + "/" + experiment.run.name, options.fresh);
-        directory->adopt_config(config::describe(config.value), config.origins);
+    const auto open = [&] {
+        directory->adopt_config(config::describe(config.value), config.origins, trainer.data());
         console.open_log(directory->file("log.txt"), directory->disk());
-    }
+    };
+    if (team.first()) directory.emplace(experiment.run.dir + "/" + experiment.run.name);
+    if (directory && !options.fresh) open();
     team.join(fingerprints(config.value, trainer, *ops));
     const std::unique_ptr<ranks::Comm> comm = team.connect(*ops);
+    // Ranks that do not fit together have ended by now: the files of the earlier run outlive them.
+    if (directory && options.fresh) {
+        const std::vector<std::string> kept = directory->start_over();
+        open();
+        if (!kept.empty())
+            console.line("kept, since this program did not write it: " + one_line(join(kept, ", ")));
+    }
     if (team.ranks() > 1) console.line("communication: " + comm->describe());
     try {
         return trainer.run(directory ? &*directory : nullptr, *comm, team);
@@ -201,7 +217,8 @@ void add_train_command(Command& program) {
         .in_range(1, 1024)
         .excludes(ranks);
     ranks.in_range(1, 1024);
-    command.flag("--fresh", options->fresh, "Start over: delete the files of an earlier run of this name");
+    command.flag("--fresh", options->fresh,
+                 "Start over: delete an earlier run of this name; other files in its directory stay");
     command.flag("--quiet", options->quiet, "Write log.txt only");
     Option dry_run =
         command.flag("--dry-run", options->dry_run,

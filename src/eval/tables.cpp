@@ -114,6 +114,18 @@ std::string buckets_table(const std::vector<LengthResult>& results, bool by_docu
     return out;
 }
 
+bool is_token_losses(const std::string& path) {
+    try {
+        const io::SafetensorsFile file = io::SafetensorsFile::open(path, io::Links::follow);
+        const auto named = [](const io::StoredTensor& t) { return t.name.starts_with("loss."); };
+        return file.metadata().count("fingerprint") > 0 && file.metadata().count("run") > 0 &&
+               std::all_of(file.tensors().begin(), file.tensors().end(), named);
+    } catch (const Error& error) {
+        if (error.code() == ExitCode::disk) throw;
+        return false;
+    }
+}
+
 void write_token_losses(const std::string& path, const std::vector<LengthResult>& results,
                         const std::string& run) {
     std::vector<io::StoredTensor> tensors;

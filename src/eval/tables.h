@@ -64,5 +64,7 @@ std::string buckets_table(const std::vector<LengthResult>& results, bool by_docu
 // metadata of the file.
 void write_token_losses(const std::string& path, const std::vector<LengthResult>& results,
                         const std::string& run);
+// Whether a file is one of those.
+bool is_token_losses(const std::string& path);
 
 }  // namespace longreach::eval

@@ -9,10 +9,12 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "config/loader.h"
+#include "exchange/export_files.h"
 #include "exchange/model_card.h"
 #include "exchange/own_form.h"
 #include "exchange/stock.h"
 #include "exchange/tokenizer_files.h"
+#include "io/staged_directory.h"
 #include "model/transformer.h"
 #include "train/experiment.h"
 #include "train/run_directory.h"
@@ -66,18 +68,20 @@ uint64_t bytes_of(const Output& output) {
 // Writes the tensors into files of at most `limit` bytes (one tensor at least), and the index if there are several.
 class WeightFiles {
   public:
-    WeightFiles(const std::string& checkpoint, std::vector<Output> outputs, const ExportOptions& options)
+    WeightFiles(const std::string& checkpoint, std::vector<Output> outputs, std::string directory,
+                uint64_t shard_bytes)
         : source_(io::SafetensorsFile::open(checkpoint, io::Links::refuse)),
           path_(checkpoint),
           outputs_(std::move(outputs)),
-          options_(options) {}
+          directory_(std::move(directory)),
+          shard_bytes_(shard_bytes) {}
 
     void write(std::vector<std::string>& files) {
         std::vector<std::vector<Output>> shards(1);
         uint64_t in_shard = 0, total = 0;
         for (const Output& output : outputs_) {
             const uint64_t bytes = bytes_of(output);
-            if (!shards.back().empty() && in_shard + bytes > options_.shard_bytes) {
+            if (!shards.back().empty() && in_shard + bytes > shard_bytes_) {
                 shards.emplace_back();
                 in_shard = 0;
             }
@@ -95,7 +99,7 @@ class WeightFiles {
         const json::Value index = json::Value::object(
             {{"metadata", json::Value::object({{"total_size", total}})}, {"weight_map", map}});
         files.emplace_back("model.safetensors.index.json");
-        io::write_file_atomically(io::join_path(options_.directory, files.back()),
+        io::write_file_atomically(io::join_path(directory_, files.back()),
                                   json::write(index, json::Style::pretty));
     }
 
@@ -108,7 +112,7 @@ class WeightFiles {
             stored.push_back(output.stored);
             sources[output.stored.name] = output.ours;
         }
-        io::AtomicFile file(io::join_path(options_.directory, name));
+        io::AtomicFile file(io::join_path(directory_, name));
         io::SafetensorsWriter(std::move(stored))
             .write(file, [&](const io::StoredTensor& tensor, io::ByteSink& out) {
                 write_tensor(tensor, sources.at(tensor.name), out);
@@ -136,18 +140,22 @@ class WeightFiles {
     io::SafetensorsFile source_;
     std::string path_;
     std::vector<Output> outputs_;
-    const ExportOptions& options_;
+    std::string directory_;
+    uint64_t shard_bytes_;
 };
 
 // The tokenizer's files, from where they are: named, or in the run directory. One that is not the tokenizer of the
 // run's data is refused.
 TokenizerFiles copy_tokenizer(const ExportOptions& options, const io::Checkpoint& checkpoint,
-                              std::vector<std::string>& files) {
+                              const std::string& to, std::vector<std::string>& files) {
     const std::string run = io::parent_path(io::parent_path(checkpoint.path));
     std::string directory = options.tokenizer.empty() ? run : options.tokenizer;
     if (io::kind_of(directory, io::Links::follow) == io::PathKind::file)
         directory = io::parent_path(directory);
-    if (io::kind_of(directory, io::Links::follow) != io::PathKind::directory) return {};
+    const bool there = io::kind_of(directory, io::Links::follow) == io::PathKind::directory;
+    require(there || options.tokenizer.empty(), ExitCode::usage, "--tokenizer: there is no {}",
+            options.tokenizer);
+    if (!there) return {};
     TokenizerFiles tokenizer = find_tokenizer(directory);
     require(options.tokenizer.empty() || !tokenizer.names.empty(), ExitCode::usage,
             "{} holds no tokenizer.json", options.tokenizer);
@@ -155,28 +163,23 @@ TokenizerFiles copy_tokenizer(const ExportOptions& options, const io::Checkpoint
     require(trained == 0 || tokenizer.fingerprint == 0 || trained == tokenizer.fingerprint, ExitCode::usage,
             "the model was trained on tokens of the tokenizer {}; that in {} is {}", format_hash64(trained),
             directory, format_hash64(tokenizer.fingerprint));
-    for (const std::string& name : tokenizer.names) {
-        io::write_file_atomically(
-            io::join_path(options.directory, name),
-            io::read_file(io::join_path(directory, name), largest_tokenizer_file, io::Links::follow));
-        files.push_back(name);
-    }
+    copy_tokenizer_files(tokenizer, directory, to);
+    files.insert(files.end(), tokenizer.names.begin(), tokenizer.names.end());
     return tokenizer;
 }
 
-void prepare(const ExportOptions& options) {
-    const std::string config = io::join_path(options.directory, "config.json");
-    if (io::kind_of(config, io::Links::refuse) != io::PathKind::missing)
-        require(options.replace, ExitCode::usage,
-                "{} holds a model already: name another directory, or --replace it", options.directory);
-    // A run directory has a config.json too, but nobody means to write over it.
-    require(io::kind_of(io::join_path(options.directory, "checkpoints"), io::Links::refuse) ==
-                io::PathKind::missing,
-            ExitCode::usage, "{} is a run directory", options.directory);
-    io::make_directories(options.directory);
-    for (const std::string& name : io::list_directory(options.directory))
-        if (name.starts_with("model") && name.find(".safetensors") != std::string::npos)
-            io::remove_file(io::join_path(options.directory, name));
+void require_place(const ExportOptions& options) {
+    const io::PathKind kind = io::kind_of(options.directory, io::Links::follow);
+    if (kind == io::PathKind::missing) return;
+    require(kind == io::PathKind::directory, ExitCode::usage, "{} is not a directory", options.directory);
+    if (io::list_directory(options.directory).empty()) return;
+    require(
+        io::kind_of(io::join_path(options.directory, export_marker), io::Links::refuse) == io::PathKind::file,
+        ExitCode::usage,
+        "{} holds files and is not an export of this program: name a new or an empty directory",
+        options.directory);
+    require(options.replace, ExitCode::usage,
+            "{} holds an export already: name another directory, or --replace it", options.directory);
 }
 
 }  // namespace
@@ -202,15 +205,17 @@ ExportResult export_model(const ExportOptions& options, const io::Notice& notice
     result.directory = options.directory;
     result.architecture = stock ? stock->architecture : "LongreachForCausalLM";
     result.parameters = model.params().count();
-    prepare(options);
-    const TokenizerFiles tokenizer = copy_tokenizer(options, checkpoint, result.files);
+    require_place(options);
+    io::StagedDirectory staged(options.directory, exported_files);
+    const TokenizerFiles tokenizer = copy_tokenizer(options, checkpoint, staged.path(), result.files);
     const bool has_tokenizer = !tokenizer.description.empty() || !tokenizer.problem.empty();
     if (!tokenizer.problem.empty()) result.notes.push_back(tokenizer.problem);
     WeightFiles(checkpoint.file("model.safetensors"),
-                outputs(model.params(), stock ? &*stock : nullptr, options.type), options)
+                outputs(model.params(), stock ? &*stock : nullptr, options.type), staged.path(),
+                options.shard_bytes)
         .write(result.files);
     const auto write = [&](const std::string& name, const std::string& text) {
-        io::write_file_atomically(io::join_path(options.directory, name), text);
+        io::write_file_atomically(io::join_path(staged.path(), name), text);
         result.files.push_back(name);
     };
     json::Value config = stock ? stock->config : own_config(experiment.model, model.params());
@@ -229,7 +234,9 @@ ExportResult export_model(const ExportOptions& options, const io::Notice& notice
                                    .parameters = result.parameters,
                                    .own_code = !stock,
                                    .tokenizer = has_tokenizer}));
-    write("config.json", json::write(config, json::Style::pretty));  // last: with it the directory is a model
+    write("config.json", json::write(config, json::Style::pretty));
+    write_marker(staged.path(), result.files);
+    result.kept = staged.publish();
     if (!has_tokenizer)
         result.notes.emplace_back("no tokenizer is known for this model: --tokenizer FILE adds one");
     if (experiment.data.document_mask)
@@ -242,6 +249,9 @@ std::string to_text(const ExportResult& result) {
     std::string text = fmt::format("{}: {}, {} parameters, {} files\n", result.directory, result.architecture,
                                    human_count(static_cast<double>(result.parameters)), result.files.size());
     for (const std::string& note : result.notes) text += "note: " + note + "\n";
+    if (!result.kept.empty())
+        text +=
+            fmt::format("kept, since this program did not write it: {}\n", one_line(join(result.kept, ", ")));
     return text;
 }
 

@@ -19,7 +19,7 @@ struct ExportOptions {
     std::string tokenizer = {};  // tokenizer.json, or a directory with one; empty: that of the run directory
     ExportType type = ExportType::f32;
     uint64_t shard_bytes = 5'000'000'000;  // largest file of weights
-    bool replace = false;                  // the files of an earlier export
+    bool replace = false;                  // an earlier export; other files in its directory stay
 };
 
 struct ExportResult {
@@ -27,6 +27,7 @@ struct ExportResult {
     int64_t parameters = 0;
     std::vector<std::string> files;
     std::vector<std::string> notes;  // what the user should know
+    std::vector<std::string> kept;   // in the directory, not of an export
 };
 
 ExportResult export_model(const ExportOptions& options, const io::Notice& notice);

@@ -4,17 +4,22 @@
 
 #include <fmt/ranges.h>
 
+#include "base/finite.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "config/loader.h"
 #include "data/tokenizer_file.h"
 #include "exchange/family.h"
+#include "exchange/model_directory.h"
 #include "exchange/tokenizer_files.h"
 #include "exchange/weights.h"
+#include "io/run_lock.h"
+#include "io/staged_directory.h"
 #include "model/transformer.h"
 #include "train/experiment.h"
 #include "train/run_directory.h"
+#include "train/run_files.h"
 
 namespace longreach::exchange {
 
@@ -131,19 +136,33 @@ void write_checkpoint(const std::string& run, const model::ParamTable& table, co
                                const Source& source = sources.at(tensor.name);
                                const std::vector<float> values =
                                    converted(weights.read(source.name), tensor.shape, source.place);
+                               const NonFinite bad = find_non_finite(values);
+                               require(bad.count == 0, ExitCode::checkpoint,
+                                       "{} holds {} values that are not finite, the first at index {}",
+                                       source.name, bad.count, bad.first);
                                out.write(values.data(), values.size() * sizeof(float));
                            });
     writer.add_text("config.json", config);
     train::TrainState state;
-    state.tokenizer = tokenizer;
+    state.data.tokenizer = tokenizer;
     writer.add_text("state.json", json::write(state.to_json(), json::Style::pretty));
     writer.commit({.keep = 1, .pinned = {}}, notice);
+}
+
+// Keeps other processes out of the run that is to be replaced, if there is one.
+std::optional<io::RunLock> lock_earlier(const std::string& run, bool replace) {
+    if (train::is_blank(run)) return std::nullopt;
+    require(train::is_run(run), ExitCode::usage,
+            "{} holds files and is not a run of this program: name another directory with -o", run);
+    require(replace, ExitCode::usage,
+            "{} holds a run already: name another with -o, or replace it with --replace", run);
+    return std::optional<io::RunLock>(std::in_place, run);
 }
 
 }  // namespace
 
 ImportResult import_model(const ImportOptions& options, const io::Notice& notice) {
-    const std::string file = io::join_path(options.directory, "config.json");
+    const std::string file = file_in(options.directory, "config.json");
     const Settings settings(io::read_file(file, largest_settings, io::Links::follow), file);
     const Foreign foreign = read_form(settings);
     ImportResult result;
@@ -164,16 +183,19 @@ ImportResult import_model(const ImportOptions& options, const io::Notice& notice
     if (!tokenizer.problem.empty()) result.notes.push_back(tokenizer.problem);
     result.tokenizer = tokenizer.description;
 
-    require(options.replace || io::checkpoint_steps(io::join_path(result.run, "checkpoints")).empty(),
-            ExitCode::usage, "{} holds a run already: name another with -o, or replace it with --replace",
-            result.run);
-    train::RunDirectory run(result.run, options.replace);
+    const int64_t vocab = loaded.value.model.vocab_size;
+    require(tokenizer.vocab_size <= vocab, ExitCode::checkpoint,
+            "{}: the tokenizer makes {} tokens, the model has {}", options.directory, tokenizer.vocab_size,
+            vocab);
+
+    const std::optional<io::RunLock> earlier = lock_earlier(result.run, options.replace);
+    io::StagedDirectory staged(result.run, train::run_files);
+    train::RunDirectory run(staged.path());
     run.adopt_config(config::describe(loaded.value), loaded.origins);
-    for (const std::string& name : tokenizer.names)
-        io::write_file_atomically(run.file(name), io::read_file(io::join_path(options.directory, name),
-                                                                largest_tokenizer_file, io::Links::follow));
-    write_checkpoint(result.run, model.params(), weights, sources, config::write_resolved(loaded.value),
+    copy_tokenizer_files(tokenizer, options.directory, run.path());
+    write_checkpoint(run.path(), model.params(), weights, sources, config::write_resolved(loaded.value),
                      tokenizer.fingerprint, notice);
+    result.kept = staged.publish();
     return result;
 }
 
@@ -182,6 +204,9 @@ std::string to_text(const ImportResult& result) {
                                    human_count(static_cast<double>(result.parameters)));
     if (!result.tokenizer.empty()) text += result.tokenizer + "\n";
     for (const std::string& note : result.notes) text += "note: " + note + "\n";
+    if (!result.kept.empty())
+        text +=
+            fmt::format("kept, since this program did not write it: {}\n", one_line(join(result.kept, ", ")));
     return text;
 }
 

@@ -13,7 +13,7 @@ struct ImportOptions {
     std::string directory;              // config.json, safetensors and perhaps a tokenizer
     std::string output;                 // the run; empty: runs/NAME, NAME that of the directory
     std::vector<std::string> set = {};  // fields of the config, "eval.lengths=[1024]"
-    bool replace = false;               // deletes the files of an earlier run
+    bool replace = false;               // an earlier run; other files in its directory stay
 };
 
 struct ImportResult {
@@ -21,6 +21,7 @@ struct ImportResult {
     int64_t parameters = 0;
     std::string tokenizer;           // one line; empty: the directory has none
     std::vector<std::string> notes;  // what the user should know
+    std::vector<std::string> kept;   // in the directory, not of a run
 };
 
 ImportResult import_model(const ImportOptions& options, const io::Notice& notice);

@@ -4,7 +4,9 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "data/tokenizer_file.h"
+#include "exchange/model_directory.h"
 #include "io/file.h"
 
 namespace longreach::exchange {
@@ -23,6 +25,7 @@ TokenizerFiles find_tokenizer(const std::string& directory) {
     try {
         const auto tokenizer = data::load_tokenizer(directory);
         files.fingerprint = tokenizer->fingerprint();
+        files.vocab_size = tokenizer->vocab_size();
         files.description = fmt::format("tokenizer: {} tokens, fingerprint {}", tokenizer->vocab_size(),
                                         format_hash64(files.fingerprint));
     } catch (const Error& error) {
@@ -30,6 +33,16 @@ TokenizerFiles find_tokenizer(const std::string& directory) {
         files.problem = fmt::format("the tokenizer cannot be read here: {}", error.what());
     }
     return files;
+}
+
+void copy_tokenizer_files(const TokenizerFiles& files, const std::string& from, const std::string& to) {
+    for (const std::string& name : files.names) {
+        const std::string path = file_in(from, name),
+                          text = io::read_file(path, largest_tokenizer_file, io::Links::follow);
+        if (name.ends_with(".json"))
+            json::parse(text, path, {.max_bytes = largest_tokenizer_file, .code = ExitCode::data});
+        io::write_file_atomically(io::join_path(to, name), text);
+    }
 }
 
 }  // namespace longreach::exchange

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "exchange/model_directory.h"
 
 namespace longreach::exchange {
 
@@ -55,8 +56,7 @@ WeightIndex parse_index(std::string_view text, const std::string& file) {
 Weights Weights::open(const std::string& directory) {
     Weights result;
     result.directory_ = directory;
-    const std::string single = io::join_path(directory, single_file),
-                      listed = io::join_path(directory, index_file);
+    const std::string single = file_in(directory, single_file), listed = file_in(directory, index_file);
     const auto add = [&](const std::string& path, const WeightIndex* index) {
         result.files_.push_back(std::make_unique<io::SafetensorsFile>(io::SafetensorsFile::open(path)));
         const io::SafetensorsFile& file = *result.files_.back();
@@ -78,7 +78,7 @@ Weights Weights::open(const std::string& directory) {
                     fmt::format("{} has neither {} nor {}", directory, single_file, index_file),
                     "only safetensors are read; save the model as safetensors first");
     const WeightIndex index = parse_index(io::read_file(listed, largest_index, io::Links::follow), listed);
-    for (const std::string& shard : index.shards) add(io::join_path(directory, shard), &index);
+    for (const std::string& shard : index.shards) add(file_in(directory, shard), &index);
     for (const auto& [name, shard] : index.files)
         require(result.places_.count(name) > 0, ExitCode::checkpoint, "{} lacks {}, which {} places there",
                 io::join_path(directory, shard), shown(name), listed);

@@ -382,6 +382,7 @@ Collection collect(const std::vector<std::string>& paths, const std::string& bas
     for (const std::string& label : labels) add_unique(label, out.labels);
     if (!out.sweep) out.own_labels = {out.labels.begin(), out.labels.end()};
     note_progress(out, [](const RunRecord&) { return true; });
+    tell_training_data(out);
     set_apart(out);
     std::set<std::string> sets;
     for (const RunRecord& run : out.runs) {

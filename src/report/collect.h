@@ -24,9 +24,11 @@ struct Measure {
     std::string fingerprint;
     double count = NAN;      // tokens, or samples of a task
     double documents = NAN;  // the documents that contain the tokens
+    // The training data, where runs read different data under the same paths; else empty.
+    std::string trained_on = {};
 
     bool identified() const { return !fingerprint.empty(); }
-    // Results may be compared if their keys are equal. Without a fingerprint the key is the count.
+    // Results may be compared if their keys are equal. Without a fingerprint the key is the count and `trained_on`.
     std::string key() const;
     std::string text() const;  // "65,536 tokens of 6 documents"
 };

@@ -117,7 +117,7 @@ void set_tasks_apart(Collection& collection, Strangers& strangers) {
 }  // namespace
 
 std::string Measure::key() const {
-    return identified() ? fingerprint : fmt::format("{} unidentified", count);
+    return (identified() ? fingerprint : fmt::format("{} unidentified", count)) + trained_on;
 }
 
 std::string Measure::text() const {
@@ -126,11 +126,47 @@ std::string Measure::text() const {
     return documents > 0 ? fmt::format("{} of {}", tokens, counted_number(documents, "document")) : tokens;
 }
 
+void tell_training_data(Collection& collection) {
+    const auto paths = [](const RunRecord& run) {
+        std::string key;
+        for (const char* field : {"data.train", "data.mixture"})
+            if (const json::Value* value = value_at(run.config, field))
+                key += json::write(*value, json::Style::compact);
+        return key;
+    };
+    std::map<std::string, std::set<std::string>> found;  // fingerprints by paths
+    const auto fingerprint = [](const RunRecord& run) { return text_at(run.build, "data.training"); };
+    for (const RunRecord& run : collection.runs)
+        if (const std::string text = fingerprint(run); !text.empty()) found[paths(run)].insert(text);
+    const auto mark = [](Results& results, const std::string& text) {
+        for (LossRow& row : results.losses) row.measure.trained_on = text;
+        for (BucketRow& row : results.buckets) row.measure.trained_on = text;
+        for (TaskCell& row : results.tasks) row.measure.trained_on = text;
+        for (auto& [name, set] : results.sets) {
+            for (LossRow& row : set.losses) row.measure.trained_on = text;
+            for (BucketRow& row : set.buckets) row.measure.trained_on = text;
+        }
+    };
+    for (RunRecord& run : collection.runs) {
+        if (found[paths(run)].size() < 2) continue;
+        mark(run.own, fingerprint(run));
+        for (auto& [label, results] : run.evaluations) mark(results, fingerprint(run));
+    }
+}
+
 void set_losses_apart(Collection& collection) {
     Strangers losses;
     collection.measure = set_rows_apart(collection, &Results::losses, &losses);
     set_rows_apart(collection, &Results::buckets, nullptr);
     for (const auto& [what, entry] : losses.entries) {
+        if (entry.measure.trained_on != collection.measure.trained_on) {
+            collection.notes.push_back(fmt::format(
+                "Evaluation {} of {} is of a model trained on other data under the same paths ({}, "
+                "not {}) and is shown apart.",
+                what.first, join(entry.variants, ", "), entry.measure.trained_on,
+                collection.measure.trained_on));
+            continue;
+        }
         const bool differs = entry.measure.count != collection.measure.count ||
                              entry.measure.identified() == collection.measure.identified();
         collection.notes.push_back(fmt::format(

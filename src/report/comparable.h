@@ -11,6 +11,8 @@ namespace longreach::report {
 // in the evaluations listed in the sweep (without a sweep, in all evaluations), one for all lengths. For
 // tasks there is one reference per seed, task, length and depth, because samples depend on the seed.
 void set_apart(Collection& collection);
+// Notes in the measures which training data a run read, if runs read different data under the same paths.
+void tell_training_data(Collection& collection);
 void set_losses_apart(Collection& collection);  // losses and positions only
 
 // The losses set apart, one table per measure; the label "plain" is the model as trained.

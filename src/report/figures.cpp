@@ -74,7 +74,7 @@ std::string unused(std::set<std::string>& used, const std::string& name) {
 }
 
 std::string tables_file(const std::vector<table::DataTable>& tables) {
-    std::string out = "% Tables of longreach report. In the preamble: \\usepackage{booktabs}\n";
+    std::string out = "% longreach report: tables. In the preamble: \\usepackage{booktabs}\n";
     std::set<std::string> labels, seen;
     for (table::DataTable table : tables) {
         table.name = plot::identifier(table.name);
@@ -109,8 +109,8 @@ std::vector<PaperFile> paper_files(const Collection& collection) {
     files.push_back({"tables.tex", tables_file(extracts.tables)});
     const Methods methods = methods_of(collection, summary);
     if (methods.empty()) return files;
-    files.push_back({"methods.tex", methods.latex});
-    files.push_back({"references.bib", bibliography(methods.keys)});
+    files.push_back({"methods.tex", "% longreach report: methods.\n" + methods.latex});
+    files.push_back({"references.bib", "% longreach report: references.\n\n" + bibliography(methods.keys)});
     return files;
 }
 

@@ -40,6 +40,8 @@ void RunConfig::fields(config::Fields& f) {
     f.integer("seed", seed, {.min = 0}, {"seed of everything that has none of its own"});
     f.text("init_from", init_from,
            {"run or checkpoint whose weights this run starts from; empty: fresh weights"});
+    f.flag("init_other_tokenizer", init_other_tokenizer,
+           {"takes the weights of init_from although another tokenizer made its tokens"});
     f.integer("log_every", log_every, {.min = 1}, {"steps between console and metrics lines", true});
     f.flag("events", events, {"writes event files for TensorBoard to <dir>/<name>/events", true});
 }
@@ -189,6 +191,8 @@ void Experiment::check(config::Problems& p) {
     check_window_warmup(p, windowed);
     if (seed.init >= 0 && seed.data >= 0)
         no_effect("run.seed", "seed.init and seed.data are both set", "seed.init");
+    if (run.init_from.empty())
+        no_effect("run.init_other_tokenizer", "run.init_from names no weights", "run.init_from");
     if (system.device == Device::cpu)
         no_effect("system.device_timeout", "only a GPU can leave a process waiting", "system.device");
     if (std::all_of(stages.begin(), stages.end(), [](const StageConfig& s) { return s.batch_tokens > 0; }))

@@ -22,6 +22,7 @@ struct RunConfig {
     std::string dir = "runs";
     int64_t seed = 1;
     std::string init_from;
+    bool init_other_tokenizer = false;
     int64_t log_every = 10;
     bool events = true;
     void fields(config::Fields& f);

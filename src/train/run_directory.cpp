@@ -6,7 +6,9 @@
 #include "base/finite.h"
 #include "base/text.h"
 #include "config/diff.h"
+#include "io/staged_directory.h"
 #include "train/experiment.h"
+#include "train/run_files.h"
 #include "train/validation_set.h"
 
 namespace longreach::train {
@@ -68,8 +70,8 @@ bool read_tensor(const io::SafetensorsFile& file, const std::string& path, const
     return true;
 }
 
-// Which program ran, and where. It is for people: results do not depend on the last lines.
-json::Value build_json() {
+// Which program ran, where, and on which data. It is for people: results do not depend on the lines about the machine.
+json::Value build_json(const DataIdentity& data) {
     const BuildInfo build = build_info();
     const ProcessInfo process = process_info();
     json::Value info = json::Value::object();
@@ -84,6 +86,14 @@ json::Value build_json() {
         .set("cpu", process.cpu)
         .set("cores", process.cores)
         .set("memory_bytes", process.memory_bytes);
+    if (data.training != 0) {
+        json::Value validation = json::Value::object();
+        for (const auto& [name, fingerprint] : data.validation)
+            validation.set(name.empty() ? "data.val" : name, format_hash64(fingerprint));
+        info.set("data", json::Value::object({{"training", format_hash64(data.training)},
+                                              {"tokenizer", format_hash64(data.tokenizer)},
+                                              {"validation", std::move(validation)}}));
+    }
     return info;
 }
 
@@ -126,16 +136,21 @@ io::Notice to_console(Console& console) {
 
 }  // namespace
 
-RunDirectory::RunDirectory(const std::string& path, bool fresh, io::Disk& disk) : path_(path), disk_(&disk) {
+RunDirectory::RunDirectory(const std::string& path, io::Disk& disk) : path_(path), disk_(&disk) {
     io::make_directories(path_, disk);
     lock_.emplace(path_, disk);
-    if (fresh) {
-        for (const char* name : {"checkpoints", "eval", "events", "sets"}) io::remove_tree(file(name), disk);
-        for (const std::string& name : io::list_directory(path_))
-            if (name != "lock" && io::kind_of(file(name), io::Links::refuse) != io::PathKind::directory)
-                io::remove_file(file(name), disk);
-    }
     check_kinds();
+}
+
+std::vector<std::string> RunDirectory::start_over() {
+    const auto own = [](const std::string& directory) {
+        std::vector<std::string> files = run_files(directory);
+        std::erase(files, "lock");
+        return files;
+    };
+    std::vector<std::string> kept = io::foreign_entries(path_, run_files(path_));
+    io::remove_own_files(path_, own, *disk_);
+    return kept;
 }
 
 void RunDirectory::check_kinds() const {
@@ -165,7 +180,7 @@ std::string RunDirectory::file(const std::string& name) const {
 }
 
 void RunDirectory::adopt_config(const config::FieldInfo& config,
-                                const std::vector<config::FieldOrigin>& origins) {
+                                const std::vector<config::FieldOrigin>& origins, const DataIdentity& data) {
     config_text_ = config::write_resolved(config);
     if (io::kind_of(file("config.json"), io::Links::refuse) == io::PathKind::file) {
         const auto earlier = config::load_config<Experiment>({.file = file("config.json"), .overrides = {}});
@@ -190,7 +205,7 @@ void RunDirectory::adopt_config(const config::FieldInfo& config,
     }
     io::write_file_atomically(file("origins.json"), json::write(origin_list, json::Style::pretty), *disk_);
 
-    io::write_file_atomically(file("build.json"), json::write(build_json(), json::Style::pretty), *disk_);
+    io::write_file_atomically(file("build.json"), json::write(build_json(data), json::Style::pretty), *disk_);
 }
 
 io::RecordFile RunDirectory::open_record(const std::string& name, int64_t bytes, std::string_view header) {
@@ -358,7 +373,7 @@ bool is_label(std::string_view name) {
 }
 
 uint64_t tokenizer_of(const io::Checkpoint& checkpoint) {
-    return checkpoint.has(state_file) ? read_state(checkpoint).tokenizer : 0;
+    return checkpoint.has(state_file) ? read_state(checkpoint).data.tokenizer : 0;
 }
 
 io::Checkpoint find_checkpoint(const std::string& path, const io::Notice& notice) {
@@ -377,6 +392,17 @@ io::Checkpoint find_checkpoint(const std::string& path, const io::Notice& notice
                               io::Disk::system(), examine_checkpoint);
     require(newest.has_value(), ExitCode::checkpoint, "{} has no checkpoint", path);
     return *newest;
+}
+
+void check_weights(const io::Checkpoint& checkpoint, const model::ParamTable& table) {
+    const std::string path = checkpoint.file(model_file);
+    const io::SafetensorsFile file = io::SafetensorsFile::open(path, io::Links::refuse);
+    std::vector<float> host;
+    for (const model::Param& p : table.params()) {
+        const std::string problem =
+            read_tensor(file, path, p.name, p.shape, host) ? non_finite(p.name, host) : "";
+        require(problem.empty(), ExitCode::numerics, "{}: {}", path, problem);
+    }
 }
 
 void load_weights(const io::Checkpoint& checkpoint, Ops& ops, const model::ParamTable& table,

@@ -36,16 +36,20 @@ struct CheckpointParts {
 
 class RunDirectory {
   public:
-    // Creates the directory if needed and locks it. fresh: deletes the files of an earlier run.
-    RunDirectory(const std::string& path, bool fresh, io::Disk& disk = io::Disk::system());
+    // Creates the directory if needed and locks it.
+    explicit RunDirectory(const std::string& path, io::Disk& disk = io::Disk::system());
+
+    // Deletes the files of an earlier run (run_files.h) but the lock. Returns the paths of other files, which stay.
+    std::vector<std::string> start_over();
 
     const std::string& path() const { return path_; }
     io::Disk& disk() const { return *disk_; }
     std::string file(const std::string& name) const;
 
-    // Writes config.json, origins.json and build.json. If a config is already there, a run must be allowed
+    // Writes config.json, origins.json and build.json, which names the data. If a config is already there, a run must be allowed
     // to resume across every difference; otherwise Error(ExitCode::usage) lists the differences.
-    void adopt_config(const config::FieldInfo& config, const std::vector<config::FieldOrigin>& origins);
+    void adopt_config(const config::FieldInfo& config, const std::vector<config::FieldOrigin>& origins,
+                      const DataIdentity& data = {});
 
     // Opens a record file, a path in this directory; see the constructor of RecordFile. Checkpoints contain a copy of every file that
     // state.file_bytes names, so that it can be restored from a checkpoint alone.
@@ -107,6 +111,9 @@ struct LoadOptions {
     bool partial = false;     // missing tensors keep their values; reports missing and unused tensors
     bool non_finite = false;  // reports values that are not finite; false: they are an Error(numerics)
 };
+// What load_weights with `partial` would throw.
+void check_weights(const io::Checkpoint& checkpoint, const model::ParamTable& table);
+
 // Loads weights by name. Unless `partial`, table and file must have the same tensors; shapes must be equal.
 void load_weights(const io::Checkpoint& checkpoint, Ops& ops, const model::ParamTable& table,
                   const model::FlatParams& weights, const LoadOptions& options, const io::Notice& notice);

@@ -15,14 +15,13 @@ void Saver::start() {
     }
     stepper_.start();
     session_.weights.round(session_.ops);
-    session_.state.data_fingerprint = session_.train_stream.fingerprint();
-    session_.state.tokenizer = session_.train_stream.tokenizer();
+    session_.state.data = DataIdentity::of(session_.train_stream, session_.val_sets);
     if (session_.writes()) keep_tokenizer();
 }
 
 // The tokenizer beside the first training shard travels with the run, so that its texts can be read later.
 void Saver::keep_tokenizer() const {
-    const uint64_t wanted = session_.state.tokenizer;
+    const uint64_t wanted = session_.state.data.tokenizer;
     if (wanted == 0 || session_.train_stream.shard_count() == 0) return;
     const std::string from = io::parent_path(session_.train_stream.shard(0).info().path);
     const auto holds = [&](const char* name) {
@@ -45,9 +44,13 @@ void Saver::open_records() {
 
 void Saver::check_resumed() const {
     const TrainState& state = session_.state;
-    require(state.data_fingerprint == session_.train_stream.fingerprint(), ExitCode::data,
-            "the training data changed since step {}: a resumed run would not see the tokens it was promised",
-            state.step);
+    const std::string changed =
+        changed_data(state.data, DataIdentity::of(session_.train_stream, session_.val_sets));
+    if (!changed.empty())
+        throw Error(
+            ExitCode::data,
+            fmt::format("{} changed since step {}: a resumed run would mix two texts", changed, state.step),
+            "restore the files, give the run another run.name, or start it over with --fresh");
     if (state.step == 0 || state.step >= session_.schedule.steps()) return;
     const int64_t planned = session_.schedule.stage_of(state.step - 1).tokens_before(state.step);
     require(planned == state.tokens, ExitCode::usage,
@@ -87,10 +90,9 @@ void Saver::start_from_files() {
     std::vector<float> host;
     model::initialise(table, session_.experiment.init_seed(), host);
     session_.ops.upload(session_.weights.flat, host.data());
-    const std::string& init_from = session_.experiment.run.init_from;
-    if (init_from.empty()) return;
+    if (session_.experiment.run.init_from.empty()) return;
     const io::Notice notice = [&](const std::string& text) { session_.console.line(text); };
-    const io::Checkpoint source = find_checkpoint(init_from, notice);
+    const io::Checkpoint source = session_.initial_checkpoint(notice);
     load_weights(source, session_.ops, table, session_.weights, {.partial = true}, notice);
     session_.console.line("starting from the weights of " + source.path);
 }

@@ -39,6 +39,19 @@ std::vector<data::BlockTable> Session::blocks() const {
     return std::vector<data::BlockTable>(experiment.data.sources().size(), {{{0, 0}}, 1});
 }
 
+io::Checkpoint Session::initial_checkpoint(const io::Notice& notice) const {
+    io::Checkpoint source = find_checkpoint(experiment.run.init_from, notice);
+    const uint64_t theirs = tokenizer_of(source), own = train_stream.tokenizer();
+    if (theirs != 0 && own != 0 && theirs != own && !experiment.run.init_other_tokenizer)
+        throw Error(
+            ExitCode::data,
+            fmt::format("run.init_from: {} was trained on tokens of the tokenizer {}; the training data "
+                        "is of {}",
+                        source.path, format_hash64(theirs), format_hash64(own)),
+            "run.init_other_tokenizer=true takes its weights all the same");
+    return source;
+}
+
 std::string Session::earlier_checkpoint(int64_t step) const {
     const std::string root = directory->file("checkpoints");
     for (const int64_t saved : io::checkpoint_steps(root))

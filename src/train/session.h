@@ -48,6 +48,9 @@ struct Session {
     ranks::Team* team = nullptr;
 
     // Of the training data; if they are not opened, one block for each source.
+    // The checkpoint that run.init_from names. Error(ExitCode::data) if another tokenizer made its tokens
+    // and run.init_other_tokenizer does not accept that.
+    io::Checkpoint initial_checkpoint(const io::Notice& notice) const;
     std::vector<data::BlockTable> blocks() const;
     bool writes() const { return directory != nullptr; }
     // "go back to <checkpoint>", the newest checkpoint of a step before `step`.

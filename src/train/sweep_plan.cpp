@@ -14,6 +14,7 @@
 #include "model/transformer.h"
 #include "optim/optimizer.h"
 #include "train/schedule.h"
+#include "train/sweep_data.h"
 #include "train/validated.h"
 #include "train/validation_set.h"
 
@@ -237,24 +238,30 @@ void estimate_costs(PlannedRun& run, const std::vector<const SweepEvaluation*>& 
         run.peak_bytes = std::max(run.peak_bytes, pinned + kept * whole + weights);
 }
 
-// Opens the data as the trainer will, once for all runs that read the same.
-void check_data(const std::vector<PlannedRun>& runs, RunProblems& problems) {
-    std::map<std::string, std::string> seen;  // data and evaluation settings -> the problem, or ""
+void check_data(const std::vector<PlannedRun>& runs, DataOfRuns& data, RunProblems& problems) {
     for (const PlannedRun& run : runs) {
         if (run.state == RunState::trained) continue;
-        const Experiment& e = run.experiment;
-        json::Value key = config::to_json(config::describe(e.data));
-        key.set("vocabulary", e.model.vocab_size).set("eval", config::to_json(config::describe(e.eval)));
-        const auto [it, first] = seen.try_emplace(json::write(key, json::Style::compact));
-        if (first) {
-            try {
-                data::TokenStream::open_sources(e.data.sources(), e.data.stream_options(e.model.vocab_size));
-                for (const ValidationSet& set : open_validation_sets(e)) check_lengths(e, set);
-            } catch (const Error& error) {
-                it->second = error.what();
-            }
+        if (const std::string& problem = data.of(run.experiment).problem; !problem.empty())
+            problems.add(run.name, problem);
+    }
+}
+
+// Compares the data of runs that have begun with what they read then. Missing data is no change, for a trained
+// run may outlive its data.
+void check_unchanged(std::vector<PlannedRun>& runs, DataOfRuns& data, ChangedData changed,
+                     RunProblems& problems) {
+    for (PlannedRun& run : runs) {
+        if (run.state == RunState::fresh) continue;
+        const std::string what =
+            changed_data(data_of_run(run.directory, run.step), data.of(run.experiment).identity);
+        if (what.empty()) continue;
+        if (changed == ChangedData::refused) {
+            problems.add(run.name, what + " changed since it was trained: --retrain trains it again");
+            continue;
         }
-        if (!it->second.empty()) problems.add(run.name, it->second);
+        run.starts_over = true;
+        run.state = RunState::fresh;
+        run.step = 0;
     }
 }
 
@@ -383,7 +390,7 @@ RunFound look_at_run(const std::string& directory, const Experiment& experiment)
     return found;
 }
 
-SweepPlan plan_sweep(const SweepConfig& sweep, SweepData data) {
+SweepPlan plan_sweep(const SweepConfig& sweep, SweepData data, ChangedData changed) {
     SweepPlan plan;
     plan.name = sweep.name;
     plan.directory = sweep.directory();
@@ -430,6 +437,7 @@ SweepPlan plan_sweep(const SweepConfig& sweep, SweepData data) {
     for (const std::string& line : warnings.lines(asked)) plan.notes.push_back(line);
     check_names(sweep, plan, names, refused, problems);
     check_seeds(sweep, plan, problems);
+    std::vector<std::vector<const SweepEvaluation*>> evaluations_of;  // by run
     for (PlannedRun& run : plan.runs) {
         std::vector<const SweepEvaluation*> evaluations;
         for (size_t i = 0; i < sweep.evaluations.size(); ++i) {
@@ -455,11 +463,18 @@ SweepPlan plan_sweep(const SweepConfig& sweep, SweepData data) {
         for (const std::string& line : found.notes)
             plan.notes.push_back(line +
                                  " (it is trained and stays as it is; an evaluation can measure more)");
-        check_init_from(run, plan, data == SweepData::required ? problems : missing);
-        estimate_costs(run, evaluations);
+        evaluations_of.push_back(std::move(evaluations));
     }
     problems.finish(asked, ExitCode::usage);
-    check_data(plan.runs, missing);
+    DataOfRuns data_of_runs;
+    check_unchanged(plan.runs, data_of_runs, changed, problems);
+    problems.finish(asked, ExitCode::data);
+    for (size_t i = 0; i < plan.runs.size(); ++i) {
+        check_init_from(plan.runs[i], plan, data == SweepData::required ? problems : missing);
+        estimate_costs(plan.runs[i], evaluations_of[i]);
+    }
+    problems.finish(asked, ExitCode::usage);
+    check_data(plan.runs, data_of_runs, missing);
     if (data == SweepData::required) missing.finish(asked, ExitCode::data);
     for (const std::string& line : missing.lines(asked)) plan.notes.push_back("not looked at: " + line);
     if (plan.runs.empty()) throw Error(ExitCode::usage, "every point contradicts itself; no run is left");

@@ -27,10 +27,11 @@ struct PlannedRun {
     std::string after;     // the run of this sweep from whose weights it starts; "": none
     std::vector<PlannedEvaluation> evaluations;
     RunState state = RunState::fresh;
-    int64_t step = 0;        // of the newest checkpoint
-    int64_t kept_bytes = 0;  // of checkpoints, once trained
-    int64_t peak_bytes = 0;  // of checkpoints, while it trains
-    double flops = 0;        // of what is left to train, of the validations and the evaluations asked for
+    bool starts_over = false;  // what there is of it was trained on other data, and goes
+    int64_t step = 0;          // of the newest checkpoint
+    int64_t kept_bytes = 0;    // of checkpoints, once trained
+    int64_t peak_bytes = 0;    // of checkpoints, while it trains
+    double flops = 0;          // of what is left to train, of the validations and the evaluations asked for
 };
 
 struct SweepPlan {
@@ -50,7 +51,10 @@ struct SweepPlan {
 // writes nothing. Error(ExitCode::usage) lists the problems of all runs. To see a
 // plan, the data need not be there: what is missing becomes a note.
 enum class SweepData { required, may_be_missing };
-SweepPlan plan_sweep(const SweepConfig& sweep, SweepData data = SweepData::required);
+// What happens to runs whose data changed since: Error(ExitCode::data) lists them, or they start over.
+enum class ChangedData { refused, retrained };
+SweepPlan plan_sweep(const SweepConfig& sweep, SweepData data = SweepData::required,
+                     ChangedData changed = ChangedData::refused);
 
 // The content of sweep.json, which lists the runs of the directory.
 std::string sweep_json(const SweepPlan& plan);

@@ -134,6 +134,7 @@ class Queue {
         auto task = std::make_unique<Task>();
         task->run = &run;
         task->commands.push_back({"train", config_path(plan_, run)});
+        if (run.starts_over) task->commands.back().emplace_back("--fresh");
         task->log = io::join_path(plan_.directory, "logs/" + run.name + ".log");
         waiting_.push_back(std::move(task));
     }
@@ -218,13 +219,14 @@ class Queue {
         task->begun = Clock::now();
         if (!task->evaluation) {
             const RunFound found = look_at_run(task->run->directory, task->run->experiment);
-            if (found.state == RunState::trained) {  // by the previous holder
+            if (found.state == RunState::trained && !task->run->starts_over) {  // by the previous holder
                 console_.line(fmt::format("{}  trained already, {} steps", task->name(), found.step));
                 ++outcome_.done;
                 add_evaluations(*task->run, waiting_.begin());
                 return;
             }
-            console_.line(found.state == RunState::begun
+            console_.line(task->run->starts_over ? task->name() + "  starts over: its data changed"
+                          : found.state == RunState::begun
                               ? fmt::format("{}  resumes after step {}", task->name(), found.step)
                               : fmt::format("{}  starts", task->name()));
         } else {

@@ -1,12 +1,15 @@
 #include "train/train_state.h"
 
 #include "base/hash.h"
+#include "base/text.h"
 
 namespace longreach::train {
 
 json::Value TrainState::to_json() const {
     json::Value files = json::Value::object();
     for (const auto& [name, bytes] : file_bytes) files.set(name, bytes);
+    json::Value validation = json::Value::object();
+    for (const auto& [name, fingerprint] : data.validation) validation.set(name, format_hash64(fingerprint));
     json::Value v = json::Value::object();
     v.set("format", 1)
         .set("step", step)
@@ -18,8 +21,9 @@ json::Value TrainState::to_json() const {
         .set("spikes_skipped", spikes_skipped)
         .set("spike_window", spike_window.to_json())
         .set("pending", pending)
-        .set("data_fingerprint", format_hash64(data_fingerprint))
-        .set("tokenizer", format_hash64(tokenizer))
+        .set("data_fingerprint", format_hash64(data.training))
+        .set("tokenizer", format_hash64(data.tokenizer))
+        .set("validation_fingerprints", validation)
         .set("file_bytes", files)
         .set("fingerprints", fingerprints);
     return v;
@@ -52,11 +56,18 @@ TrainState TrainState::from_json(const json::Value& value) {
     }
     const json::Value* fingerprint = value.find("data_fingerprint");
     const std::string* text = fingerprint ? fingerprint->to_string() : nullptr;
-    require(text && parse_hash64(*text, s.data_fingerprint), ExitCode::checkpoint,
+    require(text && parse_hash64(*text, s.data.training), ExitCode::checkpoint,
             "state.json: data_fingerprint is missing or malformed");
     if (const json::Value* tokenizer = value.find("tokenizer"))
-        require(tokenizer->to_string() && parse_hash64(*tokenizer->to_string(), s.tokenizer),
+        require(tokenizer->to_string() && parse_hash64(*tokenizer->to_string(), s.data.tokenizer),
                 ExitCode::checkpoint, "state.json: tokenizer is malformed");
+    if (const json::Value* validation = value.find("validation_fingerprints")) {
+        require(validation->is_object(), ExitCode::checkpoint,
+                "state.json: validation_fingerprints is malformed");
+        for (const json::Member& m : validation->as_object())
+            require(m.value.to_string() && parse_hash64(*m.value.to_string(), s.data.validation[m.key]),
+                    ExitCode::checkpoint, "state.json: the fingerprint of {} is malformed", quoted(m.key));
+    }
     const json::Value* files = value.find("file_bytes");
     require(files && files->is_object(), ExitCode::checkpoint, "state.json: file_bytes is missing");
     for (const json::Member& m : files->as_object()) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "train/data_identity.h"
 #include "train/spike.h"
 
 namespace longreach::train {
@@ -22,8 +23,7 @@ struct TrainState {
     // Whether the checkpoint was saved before the evaluations that are due after this step; validated.json
     // says which are done. Older versions saved after them.
     bool pending = false;
-    uint64_t data_fingerprint = 0;  // of the training stream
-    uint64_t tokenizer = 0;         // of the training stream; 0: unknown, or an earlier version's state
+    DataIdentity data;
     // Lengths of the record files at this step, before pending evaluations append to them.
     std::map<std::string, int64_t> file_bytes;
     // Whether the records of the run identify the scored tokens. false: an earlier version started the run.

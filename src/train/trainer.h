@@ -31,7 +31,16 @@ class Trainer {
     Trainer(const Experiment& experiment, Console& console, Ops& ops, int rank = 0, int ranks = 1,
             const Surroundings& surroundings = {});
 
-    uint64_t data_fingerprint() const { return session_.train_stream.fingerprint(); }
+    DataIdentity data() const {
+        return session_.surroundings.no_data.empty()
+                   ? DataIdentity::of(session_.train_stream, session_.val_sets)
+                   : DataIdentity{};
+    }
+
+    // Throws what starting from run.init_from would throw.
+    void check_initial_weights(const io::Notice& notice) const {
+        check_weights(session_.initial_checkpoint(notice), session_.model.params());
+    }
 
     // ok, stopped (a signal; a checkpoint is saved) or numerics (gave up; nothing more is saved), the same on
     // all ranks. directory: null on all ranks but 0. team: notified after each step and around slow

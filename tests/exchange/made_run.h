@@ -46,7 +46,7 @@ inline train::Experiment make_run(const std::string& run, const std::string& mod
                            });
     writer.add_text("config.json", config::write_resolved(loaded.value));
     train::TrainState state;
-    state.tokenizer = tokenizer;
+    state.data.tokenizer = tokenizer;
     writer.add_text("state.json", json::write(state.to_json(), json::Style::pretty));
     writer.commit({.keep = 1, .pinned = {}}, [](const std::string&) {});
     return loaded.value;

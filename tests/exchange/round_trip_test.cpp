@@ -111,12 +111,12 @@ TEST_CASE("nothing is written over by accident") {
     make_run(dir / "run", llama);
     const exchange::ExportOptions out{.target = dir / "run", .directory = dir / "hf"};
     exchange::export_model(out, quiet);
-    CHECK(contains(error_of([&] { exchange::export_model(out, quiet); }), "holds a model already"));
+    CHECK(contains(error_of([&] { exchange::export_model(out, quiet); }), "holds an export already"));
     CHECK(contains(error_of([&] {
                        exchange::export_model(
                            {.target = dir / "run", .directory = dir / "run", .replace = true}, quiet);
                    }),
-                   "is a run directory"));
+                   "is not an export of this program"));
     const exchange::ImportOptions in{.directory = dir / "hf", .output = dir / "back"};
     exchange::import_model(in, quiet);
     CHECK(contains(error_of([&] { exchange::import_model(in, quiet); }), "holds a run already"));

@@ -401,11 +401,19 @@ TEST_CASE("resume: other training data are refused") {
     REQUIRE(stop_after(config, 4) == ExitCode::stopped);
     std::filesystem::remove_all(dir / "data");
     make_corpus(dir / "data", 2);
-    CHECK(
-        error_of([&] { run_training(config); }) ==
-        "3: the training data changed since step 4: a resumed run would not see the tokens it was promised");
+    const auto refused = [&](const std::string& what) {
+        CHECK(error_of([&] { run_training(config); }) ==
+              "3: " + what + " changed since step 4: a resumed run would mix two texts");
+    };
+    refused("the training data and data.val");
+    // The same files for training, another text to validate on.
+    const std::string val = get(dir / "data/val_000000.bin");
     std::filesystem::remove_all(dir / "data");
     make_corpus(dir / "data", 1);
+    const std::string own = get(dir / "data/val_000000.bin");
+    put(dir / "data/val_000000.bin", val);
+    refused("data.val");
+    put(dir / "data/val_000000.bin", own);
     CHECK(run_training(config) == ExitCode::ok);
 }
 

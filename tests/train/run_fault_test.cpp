@@ -24,7 +24,7 @@ ExitCode train_on(io::Disk& disk, const config::LoadedConfig<train::Experiment>&
     const std::unique_ptr<Ops> ops = train::open_device(e.system, note);
     try {
         train::Trainer trainer(e, console, *ops);
-        train::RunDirectory directory(io::join_path(e.run.dir, e.run.name), false, disk);
+        train::RunDirectory directory(io::join_path(e.run.dir, e.run.name), disk);
         directory.adopt_config(config::describe(e), config.origins);
         console.open_log(directory.file("log.txt"), disk);
         ranks::SingleComm comm;

@@ -95,6 +95,22 @@ inline std::vector<std::string> latents() {
             "model.init.zero_projections=false", "optimizer.qk_clip.limit=0.01"};
 }
 
+// Copies the newest checkpoint of a run, which then says that another tokenizer made its tokens.
+inline void copy_with_other_tokenizer(const std::string& run, const std::string& to) {
+    const std::string root = run + "/checkpoints";
+    const io::Checkpoint source = io::verify_checkpoint(root, io::checkpoint_steps(root).front());
+    io::CheckpointWriter writer(to + "/checkpoints", source.step);
+    for (const io::ManifestEntry& entry : source.files) {
+        std::string text = get(source.file(entry.name));
+        if (entry.name == "state.json") {
+            const size_t at = text.find("\"tokenizer\": \"") + 14;
+            text[at] = text[at] == '0' ? '1' : '0';
+        }
+        writer.add_text(entry.name, text);
+    }
+    writer.commit({}, [](const std::string&) {});
+}
+
 inline std::vector<double> training_losses(const std::string& run) {
     std::vector<double> losses;
     const std::string text = get(run + "/metrics.jsonl");
@@ -111,7 +127,8 @@ inline ExitCode run_training(const config::LoadedConfig<train::Experiment>& conf
     train::Trainer trainer(e, console, ops, comm.rank(), comm.ranks());
     ranks::Team team;
     if (comm.rank() > 0) return trainer.run(nullptr, comm, team);
-    train::RunDirectory directory(io::join_path(e.run.dir, e.run.name), fresh);
+    train::RunDirectory directory(io::join_path(e.run.dir, e.run.name));
+    if (fresh) directory.start_over();
     directory.adopt_config(config::describe(e), config.origins);
     console.open_log(directory.file("log.txt"));
     return trainer.run(&directory, comm, team);

@@ -1,0 +1,22 @@
+// Which files of a run directory are the run's: the names that this program gives. Everything else in it is the user's.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace longreach::train {
+
+// Whether a directory holds a run: a resolved config and a lock, and no manifest, which a checkpoint has.
+bool is_run(const std::string& directory);
+
+// Whether it is missing, or holds nothing but what a run that ended before its first record leaves: a lock and
+// temporary files.
+bool is_blank(const std::string& directory);
+
+// Whether a path is a directory, or leads into it; links are followed.
+bool is_within(const std::string& path, const std::string& directory);
+
+// Paths, relative to the directory, of the run's files, those last by which is_run knows it.
+std::vector<std::string> run_files(const std::string& directory);
+
+}  // namespace longreach::train
