@@ -16,6 +16,7 @@
 #include <climits>
 
 #include "base/error.h"
+#include "base/interruption.h"
 
 namespace longreach {
 
@@ -260,6 +261,10 @@ int64_t Pool::take(int worker) {
     self.id.store(::gettid(), std::memory_order_relaxed);
     int64_t done = 0;
     while (left_.load(std::memory_order_relaxed) > 0) {
+        if (worker == 0 && Interruption::asked()) {
+            done += drop_items();
+            break;
+        }
         const int64_t left = left_.fetch_sub(1, std::memory_order_acquire);
         if (left <= 0) break;
         call_one(loop_.count - left, worker);
@@ -268,6 +273,17 @@ int64_t Pool::take(int worker) {
     self.id.store(0, std::memory_order_relaxed);
     if (choice_) self.nanoseconds.fetch_add(cpu_nanoseconds() - began, std::memory_order_relaxed);
     return done;
+}
+
+// Takes what is left of an unwanted loop and does none of it; returns how many items that are.
+int64_t Pool::drop_items() {
+    const int64_t left = std::max<int64_t>(left_.exchange(0, std::memory_order_acquire), 0);
+    const std::lock_guard lock(failing_);
+    if (left > 0 && !failure_) {
+        failure_ = std::make_exception_ptr(Interrupted());
+        failed_index_ = loop_.count;
+    }
+    return left;
 }
 
 void Pool::call_one(int64_t index, int worker) noexcept {
@@ -309,14 +325,18 @@ void Pool::share(const Loop& loop, int active) {
     wait_for_items();
 }
 
-// Every item even where one throws, as threads do.
+// Every item even where one throws, as threads do, unless the loop is unwanted.
 void Pool::run_inline(int64_t count, Call call, const void* context, int worker) {
     std::exception_ptr failure;
     {
         const InLoop inside(this, worker);
         for (int64_t index = 0; index < count; ++index) {
             try {
+                if (Interruption::asked()) throw Interrupted();
                 call(context, index, worker);
+            } catch (const Interrupted&) {
+                if (!failure) failure = std::current_exception();
+                break;
             } catch (...) {
                 if (!failure) failure = std::current_exception();
             }

@@ -51,7 +51,8 @@ class Pool {
     // Calls body(index, worker) for every index in [0, count), each once, in no order, and returns when all have
     // returned. Two calls that run at once have different workers, in [0, threads()): memory per worker needs no lock.
     // Indices are handed out in ascending order. Every call is made even where one throws; then the exception of the
-    // lowest index is thrown here. A loop inside a body runs on the body's own thread, with the body's worker. Only one
+    // lowest index is thrown here. A call that is unwanted (interruption.h) leaves out what is left and throws Interrupted;
+    // what it has written is then of no use. A loop inside a body runs on the body's own thread, with the body's worker. Only one
     // thread at a time may call this.
     template <class Body>
     void run(int64_t count, Body&& body) {
@@ -91,6 +92,7 @@ class Pool {
     template <class Ready>
     void lend_core(Ready ready);
     void leave_core_of_caller();
+    int64_t drop_items();
     void call_one(int64_t index, int worker) noexcept;
     void note(double seconds);
 

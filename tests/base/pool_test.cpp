@@ -15,6 +15,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "base/interruption.h"
 
 using namespace longreach;
 
@@ -132,6 +133,44 @@ TEST_CASE("pool: an exception reaches the caller after every item ran, the lowes
             CHECK(ran == 50);
         }
         CHECK(each_once(pool, 1000));
+    }
+}
+
+TEST_CASE("pool: an unwanted loop ends after the items in flight, and the pool goes on") {
+    for (const int threads : {1, 3}) {
+        Pool pool(threads);
+        std::atomic<int> done = 0;
+        std::atomic<bool> unwanted = false;
+        const auto loop = [&] {
+            pool.run(1000, [&](int64_t, int) {
+                if (++done == 20) unwanted = true;
+                std::this_thread::sleep_for(std::chrono::milliseconds(2));
+            });
+        };
+        {
+            const Interruption interruption([&] { return unwanted.load(); });
+            CHECK_THROWS_AS(loop(), Interrupted);
+            CHECK(done >= 20);
+            CHECK(done < 500);
+            CHECK_THROWS_AS(loop(), Interrupted);  // once unwanted, always
+            const Interruption protected_from_it;
+            done = 0;
+            pool.run(50, [&](int64_t, int) { ++done; });
+            CHECK(done == 50);
+        }
+        done = 0;
+        pool.run(50, [&](int64_t, int) { ++done; });
+        CHECK(done == 50);
+        // What an item throws counts more.
+        const Interruption interruption([&] { return unwanted.load(); });
+        unwanted = false;
+        CHECK_THROWS_AS(pool.run(1000,
+                                 [&](int64_t i, int) {
+                                     if (i == 0) throw Error(ExitCode::data, "wrong");
+                                     unwanted = true;
+                                     std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                                 }),
+                        Error);
     }
 }
 
