@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/interruption.h"
 
 namespace longreach::tokenizer {
 
@@ -98,6 +99,7 @@ void Merger::merge_long(std::vector<int32_t>& symbols) {
     heap_.clear();
     for (uint32_t i = 0; i + 1 < count; ++i) consider(symbols, i);
     while (!heap_.empty()) {
+        heed_interruption();
         const Candidate best = heap_.front();
         std::pop_heap(heap_.begin(), heap_.end(), worse);
         heap_.pop_back();

@@ -1,6 +1,7 @@
 #include "tokenizer/split.h"
 
 #include "base/error.h"
+#include "base/interruption.h"
 
 namespace longreach::tokenizer {
 
@@ -30,8 +31,10 @@ std::string_view Rewriter::rewrite(std::string_view text, std::string& scratch) 
             const std::string& content = std::get<Replace>(step.what).content;
             std::string replaced;
             size_t at = 0, begin = 0, end = 0;
-            for (; step.matcher->find(scratch, at, begin, end); at = end)
+            for (; step.matcher->find(scratch, at, begin, end); at = end) {
+                heed_interruption();
                 replaced.append(scratch, at, begin - at).append(content);
+            }
             scratch = replaced.append(scratch, at, std::string::npos);
             require(scratch.size() <= most_growth * (text.size() + 1024), ExitCode::data,
                     "a normaliser makes {} bytes of a text of {}", scratch.size(), text.size());
@@ -94,6 +97,7 @@ void Splitter::run_pattern(size_t step, std::string_view text, bool at_front, co
     };
     size_t at = 0, begin = 0, end = 0;
     for (; steps_[step].matcher->find(text, at, begin, end); at = end) {
+        heed_interruption();
         piece(at, begin, false);
         piece(begin, end, true);
     }

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
+#include <numeric>
+#include <vector>
 
 #include "base/error.h"
+#include "base/interruption.h"
 #include "base/text.h"
 
 namespace longreach::tokenizer {
@@ -52,6 +54,30 @@ std::string to_pcre2(const std::string& regex, const std::string& where) {
     }
     return out;
 }
+
+constexpr size_t normalized_at_once = size_t{1} << 16;  // bytes, and what follows up to an ASCII character
+
+class Normalizer {
+  public:
+    explicit Normalizer(NormalForm form) {
+        const bool composed = form == NormalForm::nfc || form == NormalForm::nfkc;
+        int options = UTF8PROC_STABLE | (composed ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE);
+        if (form == NormalForm::nfkc || form == NormalForm::nfkd) options |= UTF8PROC_COMPAT;
+        options_ = static_cast<utf8proc_option_t>(options);
+    }
+    void append(std::string_view text, std::string& to);
+
+  private:
+    static constexpr size_t classes = 256, longest_decomposition = 32;  // Unicode's longest has 18
+    static size_t class_of(utf8proc_int32_t point) {
+        return static_cast<size_t>(utf8proc_get_property(point)->combining_class);
+    }
+    void decompose(std::string_view text);
+    void sort_marks(size_t begin);
+
+    utf8proc_option_t options_;
+    std::vector<utf8proc_int32_t> points_, marks_;
+};
 
 }  // namespace
 
@@ -139,6 +165,55 @@ bool Matcher::find(std::string_view text, size_t at, size_t& begin, size_t& end)
     return false;
 }
 
+// Marks in order of their class, those of one class as they came: in time linear in the marks, where utf8proc's own
+// order takes their square.
+void Normalizer::sort_marks(size_t begin) {
+    const auto by_class = [](auto a, auto b) { return class_of(a) < class_of(b); };
+    const auto from = points_.begin() + static_cast<std::ptrdiff_t>(std::min(begin, points_.size()));
+    if (std::is_sorted(from, points_.end(), by_class)) return;
+    std::array<size_t, classes + 1> place{};
+    for (size_t i = begin; i < points_.size(); ++i) ++place[class_of(points_[i]) + 1];
+    std::partial_sum(place.begin(), place.end(), place.begin());
+    marks_.resize(points_.size() - begin);
+    for (size_t i = begin; i < points_.size(); ++i) marks_[place[class_of(points_[i])]++] = points_[i];
+    std::copy(marks_.begin(), marks_.end(), from);
+}
+
+void Normalizer::decompose(std::string_view text) {
+    points_.clear();
+    size_t marks = 0;  // where the run of marks at the end begins
+    for (size_t at = 0; at < text.size(); at += utf8_sequence(text.substr(at))) {
+        heed_interruption();
+        std::array<utf8proc_int32_t, longest_decomposition> parts{};
+        const utf8proc_ssize_t count = utf8proc_decompose_char(
+            static_cast<utf8proc_int32_t>(code_point_at(text.substr(at))), parts.data(),
+            static_cast<utf8proc_ssize_t>(parts.size()), options_, nullptr);
+        require(count >= 0 && count <= static_cast<utf8proc_ssize_t>(parts.size()), ExitCode::data,
+                "a text of {} bytes has no normal form: {}", text.size(), utf8proc_errmsg(count));
+        for (utf8proc_ssize_t i = 0; i < count; ++i) {
+            const utf8proc_int32_t point = parts[static_cast<size_t>(i)];
+            if (class_of(point) == 0) {
+                sort_marks(marks);
+                marks = points_.size() + 1;
+            }
+            points_.push_back(point);
+        }
+    }
+    sort_marks(marks);
+}
+
+void Normalizer::append(std::string_view text, std::string& to) {
+    decompose(text);
+    const utf8proc_ssize_t count =
+        utf8proc_normalize_utf32(points_.data(), static_cast<utf8proc_ssize_t>(points_.size()), options_);
+    require(count >= 0, ExitCode::data, "a text of {} bytes has no normal form: {}", text.size(),
+            utf8proc_errmsg(count));
+    std::array<utf8proc_uint8_t, 4> bytes{};
+    for (utf8proc_ssize_t i = 0; i < count; ++i)
+        to.append(reinterpret_cast<const char*>(bytes.data()),
+                  static_cast<size_t>(utf8proc_encode_char(points_[static_cast<size_t>(i)], bytes.data())));
+}
+
 std::string normalize(std::string_view text, NormalForm form) {
     // Below U+0300 nothing composes, and what is composed there stays so.
     const auto below_300 = [](char c) { return static_cast<unsigned char>(c) < 0xCC; };
@@ -146,17 +221,15 @@ std::string normalize(std::string_view text, NormalForm form) {
     if (form == NormalForm::nfc ? std::all_of(text.begin(), text.end(), below_300)
                                 : std::all_of(text.begin(), text.end(), ascii))
         return std::string(text);
-    const bool composed = form == NormalForm::nfc || form == NormalForm::nfkc;
-    int options = UTF8PROC_STABLE | (composed ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE);
-    if (form == NormalForm::nfkc || form == NormalForm::nfkd) options |= UTF8PROC_COMPAT;
-    utf8proc_uint8_t* result = nullptr;
-    const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                               static_cast<utf8proc_ssize_t>(text.size()), &result,
-                                               static_cast<utf8proc_option_t>(options));
-    require(size >= 0, ExitCode::data, "a text of {} bytes has no normal form: {}", text.size(),
-            utf8proc_errmsg(size));
-    std::string normal(reinterpret_cast<const char*>(result), static_cast<size_t>(size));
-    std::free(result);
+    Normalizer normalizer(form);
+    std::string normal;
+    while (!text.empty()) {
+        // Nothing composes or changes its place across the front of an ASCII character.
+        size_t end = std::min(text.size(), normalized_at_once);
+        while (end < text.size() && !ascii(text[end])) ++end;
+        normalizer.append(text.substr(0, end), normal);
+        text.remove_prefix(end);
+    }
     return normal;
 }
 
