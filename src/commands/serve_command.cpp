@@ -1,10 +1,13 @@
 // longreach serve: answers completions over HTTP with a trained model.
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/units.h"
 #include "commands/opened_model.h"
 #include "io/file.h"
+#include "serve/engine.h"
 #include "serve/service.h"
+#include "train/device.h"
 #include "train/signals.h"
 
 namespace longreach::commands {
@@ -21,6 +24,8 @@ struct ServeOptions {
     std::string key, name, cache = "same";
     int64_t body = 4 << 20, seconds = 600;
 };
+
+constexpr uint64_t bodies_at_once = 8;  // of the largest, in memory
 
 // Whether only programs of this machine reach the address.
 bool is_loopback(const std::string& host) {
@@ -51,41 +56,95 @@ std::string name_of(const io::Checkpoint& checkpoint) {
     return io::base_name(io::base_name(parent) == "checkpoints" ? io::parent_path(parent) : checkpoint.path);
 }
 
+// Where documents begin in prompts: as in the data, by the config or by the token that begins a text.
+serve::DocumentRule documents_of(const train::Experiment& experiment, const serve::Vocabulary& vocabulary) {
+    if (!experiment.data.document_mask) return {};
+    const data::BoundaryConfig& boundary = experiment.data.boundary;
+    if (boundary.token >= 0)
+        return {static_cast<int32_t>(boundary.token), boundary.side == data::BoundarySide::after};
+    return {vocabulary.boundary().value_or(-1)};
+}
+
+serve::EngineSize size_of(const ServeOptions& options, const train::Experiment& experiment,
+                          const serve::Vocabulary& vocabulary) {
+    serve::EngineSize size = options.size;
+    if (size.context == 0) size.context = experiment.model.train_context;
+    size.cache = cache_of(options.cache);
+    size.time = std::chrono::seconds(options.seconds);
+    size.documents = documents_of(experiment, vocabulary);
+    return size;
+}
+
+// An engine, and the second model that it has for short texts if its contexts are long.
+class LoadedEngine {
+  public:
+    LoadedEngine(OpenedModel& opened, const serve::Vocabulary& vocabulary, const serve::EngineSize& size) {
+        // A GPU's passes are short, and wait in a queue that nothing gets ahead of.
+        if (opened.ops->native_queue().device < 0) {
+            train::SystemConfig system = opened.experiment.system;
+            system.threads = 1;
+            std::string note;
+            brief_ops_ = train::open_device(system, note);
+        }
+        opened.build(size.context);
+        opened.load(
+            [&](model::Arena& arena, int64_t length) {
+                serve::EngineSize planned = size;
+                planned.context = length;
+                engine_.reset();
+                brief_.reset();
+                std::optional<serve::Engine::Brief> brief;
+                if (length >= serve::Engine::long_context && brief_ops_) {
+                    plan_brief(opened, arena, length);
+                    brief.emplace(serve::Engine::Brief{*brief_, *brief_ops_});
+                }
+                engine_.emplace(*opened.model, vocabulary, planned, brief);
+                engine_->plan(arena, *opened.ops);
+            },
+            size.context);
+        if (brief_) brief_->fill_tables(*opened.ops);
+    }
+    serve::Engine& engine() { return *engine_; }
+
+  private:
+    void plan_brief(const OpenedModel& opened, model::Arena& arena, int64_t length) {
+        const train::Experiment& experiment = opened.experiment;
+        brief_.emplace(experiment.model, length, experiment.eval.rope);
+        brief_->set_stage_window(experiment.window_at(std::max<int64_t>(opened.checkpoint.step - 1, 0)));
+        brief_->plan_tables(arena);
+    }
+    std::unique_ptr<Ops> brief_ops_;
+    std::optional<model::Transformer> brief_;
+    std::optional<serve::Engine> engine_;
+};
+
 ExitCode serve_model(const ServeOptions& options) {
     const std::string key = key_of(options);
     const train::StopSignals signals;
     OpenedModel opened(options.model, false, [](train::Experiment&) {});
     const train::Experiment& experiment = opened.experiment;
-    serve::EngineSize size = options.size;
-    if (size.context == 0) size.context = experiment.model.train_context;
-    size.cache = cache_of(options.cache);
-    size.time = std::chrono::seconds(options.seconds);
     const serve::Vocabulary vocabulary(experiment.model.vocab_size, run_tokenizer(opened.checkpoint));
-    opened.build(size.context);
-    std::optional<serve::Engine> engine;
-    opened.load(
-        [&](model::Arena& arena, int64_t length) {
-            serve::EngineSize planned = size;
-            planned.context = length;
-            engine.emplace(*opened.model, vocabulary, planned);
-            engine->plan(arena, *opened.ops);
-        },
-        size.context);
+    const serve::EngineSize size = size_of(options, experiment, vocabulary);
+    LoadedEngine loaded(opened, vocabulary, size);
+    serve::Engine& engine = loaded.engine();
+    if (experiment.data.document_mask && size.documents.token < 0)
+        opened.console.line("no token is known to begin documents: every prompt counts as one");
 
     serve::ServiceOptions service;
     service.model = options.name.empty() ? name_of(opened.checkpoint) : options.name;
     service.key = key;
     service.body = static_cast<uint64_t>(options.body);
     if (key.empty()) service.hosts = {"localhost", "127.0.0.1", "[::1]", options.http.host};
-    serve::Service answers(*engine, service);
+    serve::Service answers(engine, service);
     serve::HttpOptions http = options.http;
     http.body = service.body;
+    http.bodies = bodies_at_once * service.body;
     const std::unique_ptr<serve::HttpServer> server = serve::open_http(http, answers);
     const bool six = http.host.find(':') != std::string::npos;
     opened.console.line(fmt::format("serving {} at http://{}:{}, contexts of up to {} tokens; Ctrl-C ends it",
                                     service.model, six ? "[" + http.host + "]" : http.host, server->port(),
                                     size.context));
-    engine->run(*opened.ops, opened.weights, [] { return train::StopSignals::received() != 0; });
+    engine.run(*opened.ops, opened.weights, [] { return train::StopSignals::received() != 0; });
     opened.console.line("stopped");
     return ExitCode::ok;
 }
@@ -124,6 +183,11 @@ void add_serve_command(Command& program) {
         .show_default();
     command.option("--body", options->body, "Largest request: 4M (bytes)")
         .in_range(int64_t{1} << 10, int64_t{1} << 28)
+        .token_counts();
+    command
+        .option("--max-answer", options->size.max_answer,
+                "Largest answer: 32M (bytes); what could be larger is refused before any work")
+        .in_range(int64_t{1} << 16, int64_t{1} << 32)
         .token_counts();
     command.option("--time", options->seconds, "Seconds after which a request is given up")
         .in_range(1, 86400)

@@ -41,7 +41,7 @@ void Decoder::rewind(int64_t length) {
 const std::vector<int32_t>& Decoder::pass(Ops& ops, const model::FlatParams& weights,
                                           const std::vector<int32_t>& tokens, int64_t length) {
     check(position_ + length <= size_.room, "position {} of {}", position_ + length, size_.room);
-    model_.use_length(ops, size_.room);
+    model_.use_length(ops, size_.text_length());
     generator_.run(ops, weights, batch_.upload(ops, length, tokens, {}, {}), {size_.room, position_});
     position_ += length;
     best_.resize(static_cast<size_t>(sequences_));

@@ -3,7 +3,7 @@
 //
 // Up to rounding, a step equals the last row of a pass over the whole text so
 // far. If the model depends on the length of its text (eval.rope), that length
-// is the decoder's room for all tokens, so that nothing changes within a text.
+// is the same for all tokens, so that nothing changes within a text.
 #pragma once
 
 #include <vector>
@@ -18,7 +18,9 @@ struct DecoderSize {
     int64_t prompt = 0;  // the longest, in tokens
     int64_t room = 0;    // prompt and continuation; at most the model's table rows
     int64_t pass = 0;    // tokens of the largest prefill, all prompts together; 0: sequences * prompt
+    int64_t length = 0;  // of texts, for a model that depends on it; 0: the room
     int64_t pass_tokens() const { return pass > 0 ? pass : sequences * prompt; }
+    int64_t text_length() const { return length > 0 ? length : room; }
 };
 
 class Decoder {

@@ -33,10 +33,10 @@ std::vector<int32_t> most_likely(const float* logits, int64_t vocabulary, int64_
     return best;
 }
 
-void Scorer::plan(model::Arena& arena, Ops& ops, int64_t tokens) {
+void Scorer::plan(model::Arena& arena, Ops& ops, int64_t tokens, bool documents) {
     arena.group("batch, scoring");
-    batch_.plan(arena, tokens, {});
-    model_.plan_evaluation(arena, ops, {tokens, {tokens}}, false);
+    batch_.plan(arena, tokens, {.documents = documents});
+    model_.plan_evaluation(arena, ops, {tokens, {tokens}}, documents);
     const int64_t rows = std::min(tokens, chunk_rows);
     logits_of_.plan_logits(arena, rows);
     logits_ = arena.reserve("scored_logits", DType::f32, {rows, model_.config().vocab_size});
@@ -51,7 +51,7 @@ void Scorer::download_logits(Ops& ops, const model::FlatParams& weights, int64_t
 }
 
 TextScores Scorer::run(Ops& ops, const model::FlatParams& weights, const std::vector<int32_t>& text,
-                       int64_t top, bool next) {
+                       const std::vector<int32_t>& starts, int64_t top, bool next) {
     // Without `next` the last token is a target only, as in LengthEvaluator.
     const int64_t all = static_cast<int64_t>(text.size()), rows = next ? all : all - 1;
     const int64_t vocabulary = model_.config().vocab_size, scored = all - 1;
@@ -60,8 +60,10 @@ TextScores Scorer::run(Ops& ops, const model::FlatParams& weights, const std::ve
     std::vector<int32_t> targets(text.begin() + 1, text.end());
     if (next) targets.push_back(-1);
     model_.use_length(ops, rows);
-    model_.forward(ops, weights,
-                   batch_.upload(ops, rows, std::span(text).first(static_cast<size_t>(rows)), targets, {}));
+    const auto first_rows = [&](const std::vector<int32_t>& of) {
+        return std::span(of).first(of.empty() ? 0 : static_cast<size_t>(rows));
+    };
+    model_.forward(ops, weights, batch_.upload(ops, rows, first_rows(text), targets, first_rows(starts)));
     std::vector<float> losses(static_cast<size_t>(rows));
     ops.download(losses.data(), model_.evaluation_losses(rows));
     for (int64_t i = 0; i < scored; ++i)

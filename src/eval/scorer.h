@@ -31,10 +31,11 @@ class Scorer {
   public:
     explicit Scorer(model::Transformer& model) : model_(model), logits_of_(model) {}
     // For texts of up to `tokens` tokens. Call where the model is planned; plans its evaluation too.
-    void plan(model::Arena& arena, Ops& ops, int64_t tokens);
-    // top: how many of the most likely tokens to find at each place. next: whether to continue the text.
-    TextScores run(Ops& ops, const model::FlatParams& weights, const std::vector<int32_t>& text, int64_t top,
-                   bool next);
+    // documents: under a document mask.
+    void plan(model::Arena& arena, Ops& ops, int64_t tokens, bool documents);
+    // starts: where the document of each token begins; empty without a document mask. top: how many of the most likely tokens to find at each place. next: whether to continue the text.
+    TextScores run(Ops& ops, const model::FlatParams& weights, const std::vector<int32_t>& text,
+                   const std::vector<int32_t>& starts, int64_t top, bool next);
 
   private:
     // Of the positions [begin, begin + rows), after the softcap, in host_.

@@ -14,7 +14,8 @@
 namespace longreach::serve {
 
 struct HttpRequest {
-    std::string method, path, host, authorization;  // the last two: headers
+    std::string method, path;
+    std::string host, authorization, origin, fetch_site;  // headers
     std::string body;
 };
 
@@ -30,8 +31,9 @@ class HttpClient {
 struct HttpAnswer {
     int status = 200;
     std::string body = {};
-    std::string type = "application/json";
-    std::function<void(HttpClient&)> stream = {};  // writes the body in place of `body`; must not throw
+    std::string_view type = "application/json";  // a literal
+    // Writes the body in place of `body`; false if it is cut off. Must not throw.
+    std::function<bool(HttpClient&)> stream = {};
 };
 
 class HttpHandler {
@@ -44,8 +46,10 @@ class HttpHandler {
 
 struct HttpOptions {
     std::string host = "127.0.0.1";
-    int port = 0;         // 0: any free one
-    uint64_t body = 0;    // bytes of a request
+    int port = 0;       // 0: any free one
+    uint64_t body = 0;  // bytes of a request
+    uint64_t bodies =
+        0;  // of all requests together, until they are answered or their answers begin; at least body
     int connections = 0;  // at once
     int seconds = 30;     // for a request to arrive, and for a client to take what is written
 };

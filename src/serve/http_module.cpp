@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <strings.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -168,20 +169,31 @@ class Connection final : public httplib::Stream, public HttpClient {
 thread_local Connection* current = nullptr;
 
 HttpRequest request_of(const httplib::Request& r) {
-    return {r.method, r.path, r.get_header_value("Host"), r.get_header_value("Authorization"), {}};
+    return {r.method,
+            r.path,
+            r.get_header_value("Host"),
+            r.get_header_value("Authorization"),
+            r.get_header_value("Origin"),
+            r.get_header_value("Sec-Fetch-Site"),
+            {}};
 }
 
 void put(httplib::Response& res, HttpAnswer&& answer) {
     res.status = answer.status;
-    if (!answer.stream) return res.set_content(answer.body, answer.type);
-    res.set_chunked_content_provider(answer.type, [write = std::move(answer.stream), connection = current](
-                                                      size_t, httplib::DataSink& sink) {
-        connection->sink = [&](std::string_view part) { return sink.write(part.data(), part.size()); };
-        write(*connection);
-        connection->sink = nullptr;
-        sink.done();
-        return true;
-    });
+    const std::string type(answer.type);
+    if (!answer.stream) {
+        res.body = std::move(answer.body);
+        return res.set_header("Content-Type", type);
+    }
+    res.set_chunked_content_provider(
+        type, [write = std::move(answer.stream), connection = current](size_t, httplib::DataSink& sink) {
+            connection->sink = [&](std::string_view part) { return sink.write(part.data(), part.size()); };
+            const bool all = write(*connection);
+            connection->sink = nullptr;
+            if (all) sink.done();
+            if (!all) connection->close_after();
+            return all;
+        });
 }
 
 // An answer to a request whose body is not read: what follows on the connection would be taken for a request.
@@ -197,6 +209,43 @@ HttpAnswer plain_error(int status, const std::string& message) {
                     "\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":" +
                     std::to_string(status) + "}}"};
 }
+
+// What is wrong with how a request says where it ends; null: nothing. Where two programs may read that differently, one
+// takes the body of a request for the next request.
+const char* unclear_end(const httplib::Request& r) {
+    for (const char* once : {"Content-Length", "Transfer-Encoding", "Host"})
+        if (r.get_header_value_count(once) > 1) return "a header that may stand once stands twice";
+    const std::string length = r.get_header_value("Content-Length"),
+                      coding = r.get_header_value("Transfer-Encoding");
+    const bool coded = r.has_header("Transfer-Encoding");
+    for (const auto& [name, value] : r.headers)
+        if (std::any_of(name.begin(), name.end(), [](unsigned char c) { return c <= ' ' || c == 127; }))
+            return "the name of a header holds white space";
+    if (coded && ::strcasecmp(coding.c_str(), "chunked") != 0)
+        return "the one Transfer-Encoding that is read is chunked";
+    const bool body = coded || length.find_first_not_of('0') != std::string::npos;
+    if (r.method != "POST" && body) return "a request of this method has no body";
+    return nullptr;
+}
+
+// Bytes of bodies that a request holds of those that all may hold together.
+class HeldBody {
+  public:
+    HeldBody(std::atomic<uint64_t>& all, uint64_t most) : all_(all), most_(most) {}
+    ~HeldBody() { all_ -= own_; }
+    HeldBody(const HeldBody&) = delete;
+    HeldBody& operator=(const HeldBody&) = delete;
+    // False if there is no room.
+    bool add(uint64_t bytes) {
+        own_ += bytes;
+        return (all_ += bytes) <= most_;
+    }
+
+  private:
+    std::atomic<uint64_t>& all_;
+    const uint64_t most_;
+    uint64_t own_ = 0;
+};
 
 // The library's parser and writer, run on connections of our own.
 class Protocol final : public httplib::Server {
@@ -220,8 +269,10 @@ class Protocol final : public httplib::Server {
         bool closed = false;
         try {
             while (!closed && !connection.is_last() && connection.wait())
-                if (!process_request(connection, false, closed,
-                                     [&](httplib::Request&) { connection.admit_body(); }))
+                if (!process_request(connection, false, closed, [&](httplib::Request& request) {
+                        request.ranges.clear();  // the library would answer each with a copy of the answer
+                        connection.admit_body();
+                    }))
                     break;
         } catch (const std::exception&) {  // out of memory: this connection ends, the others go on
         }
@@ -233,6 +284,10 @@ class Protocol final : public httplib::Server {
     // True if the request is answered without its body.
     bool route(const httplib::Request& req, httplib::Response& res) {
         HttpRequest request = request_of(req);
+        if (const char* problem = unclear_end(req)) return refuse(res, plain_error(400, problem)), true;
+        if (req.has_header("Range"))
+            return refuse(res, plain_error(416, "answers are made anew and have no ranges: leave out Range")),
+                   true;
         if (request.path.size() > longest_path) return refuse(res, plain_error(404, "no such path")), true;
         if (HttpAnswer refused = handler_.head(request); refused.status >= 400)
             return refuse(res, std::move(refused)), true;
@@ -256,13 +311,18 @@ class Protocol final : public httplib::Server {
     }
     void post(const httplib::Request& req, httplib::Response& res, const httplib::ContentReader& read) {
         HttpRequest request = request_of(req);
-        bool large = false;
+        HeldBody held(bodies_, options_.bodies);
+        bool large = false, full = false;
         const bool whole = read([&](const char* data, size_t size) {
             large = request.body.size() + size > options_.body;
-            if (!large) request.body.append(data, size);
-            return !large;
+            full = !large && !held.add(size);
+            if (!large && !full) request.body.append(data, size);
+            return !large && !full;
         });
         if (large) return refuse(res, too_large());
+        if (full)
+            return refuse(res,
+                          plain_error(503, "the requests of all clients together are too large: ask again"));
         if (!whole)
             return refuse(res,
                           plain_error(400, "the body did not arrive in time, or is longer than it says"));
@@ -272,6 +332,7 @@ class Protocol final : public httplib::Server {
 
     const HttpOptions& options_;
     HttpHandler& handler_;
+    std::atomic<uint64_t> bodies_ = 0;  // bytes held
 };
 
 // An address to listen on; `problem` says why there is none.

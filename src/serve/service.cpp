@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "base/interruption.h"
 #include "base/sha256.h"
 #include "base/text.h"
 
@@ -10,6 +11,11 @@ namespace longreach::serve {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t short_body = 64 << 10;            // bytes
+constexpr int64_t whole_bytes = 1 << 20;           // longer answers are sent in pieces
+constexpr int64_t token_text = 6;                  // bytes of a token's number and a comma
 constexpr std::chrono::milliseconds look_up(100);  // how often to ask whether the client is still there
 
 const char* kind_of(int status) {
@@ -34,57 +40,36 @@ json::Value error_value(const Refusal& refusal) {
     return json::Value::object({{"error", std::move(error)}});
 }
 
-std::string compact(const json::Value& value) {
-    return json::write(value, json::Style::compact);
-}
-
-HttpAnswer answer_of(const Refusal& refusal) {
+HttpAnswer refused(const Refusal& refusal) {
     return {.status = refusal.status(), .body = compact(error_value(refusal))};
 }
 
-// The log-probabilities of a choice, in the lists of OpenAI's completions.
-class LogProbabilityLists {
-  public:
-    void add(const TokenReport& token) {
-        tokens_.push_back(token.text);
-        offsets_.push_back(token.offset);
-        if (!token.log_probability) {
-            values_.push_back(nullptr);
-            tops_.push_back(nullptr);
-            return;
+// What make() returns, or what it throws as an answer.
+template <class Make>
+HttpAnswer answer_of(Make make) noexcept {
+    try {
+        try {
+            return make();
+        } catch (const Refusal& refusal) {
+            return refused(refusal);
+        } catch (const Interrupted&) {
+            return refused(Refusal(503, "the server is stopping, or the client has gone"));
+        } catch (const std::bad_alloc&) {
+            return refused(Refusal(503, "there is not enough memory for this request now"));
+        } catch (const std::exception& error) {
+            return refused(Refusal(500, error.what()));
         }
-        values_.push_back(*token.log_probability);
-        json::Value top = json::Value::object();
-        for (const auto& [text, value] : token.top)  // of tokens that look alike, the most likely
-            if (top.find(text) == nullptr) top.set(text, value);
-        tops_.push_back(std::move(top));
+    } catch (...) {  // not even for the message
+        HttpAnswer answer;
+        answer.status = 503;
+        return answer;
     }
-    json::Value take() {
-        return json::Value::object({{"tokens", std::move(tokens_)},
-                                    {"token_logprobs", std::move(values_)},
-                                    {"top_logprobs", std::move(tops_)},
-                                    {"text_offset", std::move(offsets_)}});
-    }
-
-  private:
-    json::Array tokens_, values_, tops_, offsets_;
-};
-
-json::Value choice_value(size_t index, std::string text, json::Value logprobs, const std::string& finish) {
-    return json::Value::object({{"index", index},
-                                {"text", std::move(text)},
-                                {"logprobs", std::move(logprobs)},
-                                {"finish_reason", finish.empty() ? json::Value() : json::Value(finish)}});
 }
 
 json::Value usage_of(const Answer& answer) {
     const int64_t prompt = answer.prompt_tokens, generated = answer.generated_tokens;
     return json::Value::object(
         {{"prompt_tokens", prompt}, {"completion_tokens", generated}, {"total_tokens", prompt + generated}});
-}
-
-size_t choices_of(const CompletionRequest& request) {
-    return request.prompts.size() * static_cast<size_t>(request.n);
 }
 
 // The host of "name:port", "[::1]:port" or a name alone.
@@ -103,61 +88,71 @@ Service::Service(Engine& engine, const ServiceOptions& options) : engine_(engine
     limits_.body = options.body;
 }
 
+void Service::check_caller(const HttpRequest& request) const {
+    constexpr std::string_view scheme = "Bearer ";
+    const std::string_view given = request.authorization;
+    if (!options_.key.empty() && request.path != "/health" &&
+        !(given.starts_with(scheme) &&
+          same_digest(sha256(given.substr(scheme.size())), sha256(options_.key))))
+        throw Refusal(401, "this server asks for its key: Authorization: Bearer KEY");
+    // A web page whose name was pointed at this address must not be served to.
+    if (!options_.hosts.empty() && std::find(options_.hosts.begin(), options_.hosts.end(),
+                                             name_of(request.host)) == options_.hosts.end())
+        throw Refusal(403, fmt::format("requests without a key must name {} as their host",
+                                       alternatives(options_.hosts)));
+    // Nor must one that sends requests to this machine's own name.
+    const std::string_view origin = request.origin;
+    const size_t name = origin.find("://");
+    const bool own_page = origin.empty() || (name != origin.npos && origin.substr(name + 3) == request.host);
+    const bool own_site =
+        request.fetch_site.empty() || request.fetch_site == "same-origin" || request.fetch_site == "none";
+    if (!own_page || !own_site) throw Refusal(403, "web pages of other origins are not served");
+}
+
+void Service::check_path(const HttpRequest& request) const {
+    const bool posted =
+        request.path == "/v1/completions" || request.path == "/tokenize" || request.path == "/detokenize";
+    const bool got = request.path == "/v1/models" || request.path == "/v1/models/" + options_.model ||
+                     request.path == "/health" || request.path == "/tokenizer_info";
+    if (!posted && !got) throw Refusal(404, fmt::format("no such path: {}", longreach::quoted(request.path)));
+    const bool get = request.method == "GET" || request.method == "HEAD";
+    if (posted ? request.method != "POST" : !get)
+        throw Refusal(405, fmt::format("{} takes {}", request.path, posted ? "POST" : "GET"));
+}
+
 HttpAnswer Service::head(const HttpRequest& request) noexcept {
-    try {
-        constexpr std::string_view scheme = "Bearer ";
-        const std::string_view given = request.authorization;
-        if (!options_.key.empty() && request.path != "/health" &&
-            !(given.starts_with(scheme) &&
-              same_digest(sha256(given.substr(scheme.size())), sha256(options_.key))))
-            throw Refusal(401, "this server asks for its key: Authorization: Bearer KEY");
-        // A web page whose name was pointed at this address must not be served to.
-        if (!options_.hosts.empty() && std::find(options_.hosts.begin(), options_.hosts.end(),
-                                                 name_of(request.host)) == options_.hosts.end())
-            throw Refusal(403, fmt::format("requests without a key must name {} as their host",
-                                           alternatives(options_.hosts)));
-        const bool posted =
-            request.path == "/v1/completions" || request.path == "/tokenize" || request.path == "/detokenize";
-        const bool got = request.path == "/v1/models" || request.path == "/v1/models/" + options_.model ||
-                         request.path == "/health" || request.path == "/tokenizer_info";
-        if (!posted && !got)
-            throw Refusal(404, fmt::format("no such path: {}", longreach::quoted(request.path)));
-        const bool get = request.method == "GET" || request.method == "HEAD";
-        if (posted ? request.method != "POST" : !get)
-            throw Refusal(405, fmt::format("{} takes {}", request.path, posted ? "POST" : "GET"));
+    return answer_of([&]() -> HttpAnswer {
+        check_caller(request);
+        check_path(request);
         return {};
-    } catch (const Refusal& refusal) {
-        return answer_of(refusal);
-    } catch (const std::exception& error) {
-        return answer_of(Refusal(500, error.what()));
-    }
+    });
 }
 
 HttpAnswer Service::handle(const HttpRequest& request, HttpClient& client) noexcept {
-    try {
-        if (request.path == "/v1/completions") return complete(request, client);
-        json::Value value;
-        if (request.path == "/health") {
-            value = json::Value::object({{"status", "ok"}, {"waiting", engine_.waiting()}});
-        } else if (request.path == "/tokenizer_info") {
-            const std::string& name = engine_.vocabulary().boundary_name();
-            const json::Value boundary = name.empty() ? json::Value() : json::Value(to_utf8(name));
-            value = json::Value::object(
-                {{"eos_token", boundary}, {"bos_token", boundary}, {"pad_token", nullptr}});
-        } else if (request.path == "/tokenize") {
-            value = tokenize(request.body);
-        } else if (request.path == "/detokenize") {
-            value = detokenize(request.body);
-        } else {
-            value = model_list();
-            if (request.path != "/v1/models") value = json::Value(value.find("data")->as_array()[0]);
-        }
-        return {.body = compact(value)};
-    } catch (const Refusal& refusal) {
-        return answer_of(refusal);
-    } catch (const std::exception& error) {
-        return answer_of(Refusal(500, error.what()));
+    return answer_of([&] {
+        const Interruption interruption([&] { return client.gone(); });
+        return answer(request, client);
+    });
+}
+
+HttpAnswer Service::answer(const HttpRequest& request, HttpClient& client) {
+    if (request.path == "/v1/completions") return complete(request, client);
+    if (request.path == "/tokenize") return tokenize(request.body, client);
+    json::Value value;
+    if (request.path == "/health") {
+        value = json::Value::object({{"status", "ok"}, {"waiting", engine_.waiting()}});
+    } else if (request.path == "/tokenizer_info") {
+        const std::string& name = engine_.vocabulary().boundary_name();
+        const json::Value boundary = name.empty() ? json::Value() : json::Value(to_utf8(name));
+        value =
+            json::Value::object({{"eos_token", boundary}, {"bos_token", boundary}, {"pad_token", nullptr}});
+    } else if (request.path == "/detokenize") {
+        value = detokenize(request.body, client);
+    } else {
+        value = model_list();
+        if (request.path != "/v1/models") value = json::Value(value.find("data")->as_array()[0]);
     }
+    return {.body = compact(value)};
 }
 
 json::Value Service::model_list() const {
@@ -169,28 +164,48 @@ json::Value Service::model_list() const {
     return json::Value::object({{"object", "list"}, {"data", json::Value::array({std::move(model)})}});
 }
 
-json::Value Service::tokenize(const std::string& body) {
-    TokenizeRequest request;
-    {
-        const std::lock_guard lock(reading_);
-        request = read_tokenize(body, limits_);
-    }
-    const Vocabulary& vocabulary = engine_.vocabulary();
-    if (!vocabulary.reads_text())
-        throw Refusal(400, "nothing says which text this model's tokens are", "prompt");
-    json::Array tokens;
-    if (request.begin_document && vocabulary.boundary()) tokens.push_back(*vocabulary.boundary());
-    for (const int32_t token : vocabulary.encode(request.prompt, true)) tokens.push_back(token);
-    const size_t count = tokens.size();
-    return json::Value::object(
-        {{"count", count}, {"max_model_len", engine_.size().context}, {"tokens", std::move(tokens)}});
+std::unique_lock<std::timed_mutex> Service::read_alone(size_t bytes, HttpClient& client) {
+    std::unique_lock lock(bytes > short_body ? reading_long_ : reading_short_, std::defer_lock);
+    while (!lock.try_lock_for(look_up))
+        if (client.gone()) throw Interrupted();
+    return lock;
 }
 
-json::Value Service::detokenize(const std::string& body) {
-    DetokenizeRequest request;
+HttpAnswer Service::tokenize(const std::string& body, HttpClient& client) {
+    const Vocabulary& vocabulary = engine_.vocabulary();
+    const auto memory = engine_.take_memory(static_cast<int64_t>(body.size() * sizeof(int32_t)));
+    const auto tokens = std::make_shared<std::vector<int32_t>>();
     {
-        const std::lock_guard lock(reading_);
-        request = read_detokenize(body, limits_);
+        const auto alone = read_alone(body.size(), client);
+        const TokenizeRequest request = read_tokenize(body, limits_);
+        if (!vocabulary.reads_text())
+            throw Refusal(400, "nothing says which text this model's tokens are", "prompt");
+        *tokens = vocabulary.encode(request.prompt, true);
+        if (request.begin_document && vocabulary.boundary())
+            tokens->insert(tokens->begin(), *vocabulary.boundary());
+    }
+    return in_pieces(static_cast<int64_t>(tokens->size()) * token_text,
+                     [this, tokens, memory](PieceWriter& to) {
+                         to.add("{\"count\":").add_value(tokens->size());
+                         to.add(",\"max_model_len\":").add_value(engine_.size().context).add(",\"tokens\":[");
+                         for (size_t i = 0; i < tokens->size() && !to.refused(); ++i)
+                             to.add(i > 0 ? "," : "").add(std::to_string((*tokens)[i]));
+                         to.add("]}");
+                     });
+}
+
+json::Value Service::detokenize(const std::string& body, HttpClient& client) {
+    const auto alone = read_alone(body.size(), client);
+    const DetokenizeRequest request = read_detokenize(body, limits_);
+    const int64_t most = engine_.size().max_answer / 8;
+    int64_t bytes = 0;
+    for (const int32_t token : request.tokens) {
+        heed_interruption();
+        bytes += static_cast<int64_t>(engine_.vocabulary().spelled(token).size());
+        if (bytes > most)
+            throw Refusal(400,
+                          fmt::format("the text has more than {} bytes (an eighth of --max-answer)", most),
+                          "tokens");
     }
     return json::Value::object({{"prompt", to_utf8(engine_.vocabulary().decode(request.tokens))}});
 }
@@ -205,86 +220,103 @@ json::Value Service::envelope(int64_t number) const {
 }
 
 HttpAnswer Service::complete(const HttpRequest& request, HttpClient& client) {
-    const auto wanted = std::make_shared<CompletionRequest>();
+    Asked asked;
+    bool streamed = false;
+    std::shared_ptr<Answer> answer;
     {
-        const std::lock_guard lock(reading_);
-        *wanted = read_completion(request.body, limits_);
+        const auto alone = read_alone(request.body.size(), client);
+        CompletionRequest wanted = read_completion(request.body, limits_);
+        if (!wanted.model.empty() && wanted.model != options_.model)
+            throw Refusal(404,
+                          fmt::format("the model {} is not served here; {} is",
+                                      longreach::quoted(wanted.model), longreach::quoted(options_.model)),
+                          "model");
+        asked = {wanted.prompts.size() * static_cast<size_t>(wanted.n), wanted.logprobs >= 0,
+                 wanted.usage_chunk, ++requests_};
+        streamed = wanted.stream;
+        answer = engine_.submit(std::move(wanted));
     }
-    if (!wanted->model.empty() && wanted->model != options_.model)
-        throw Refusal(404,
-                      fmt::format("the model {} is not served here; {} is", longreach::quoted(wanted->model),
-                                  longreach::quoted(options_.model)),
-                      "model");
-    const std::shared_ptr<Answer> answer = engine_.submit(*wanted);
-    const int64_t number = ++requests_;
-    if (!wanted->stream) return whole(*wanted, answer, client, number);
     // Cancels what is left when the answer was written, and when it never will be.
     const std::shared_ptr<void> end(nullptr, [answer](void*) { answer->cancel(); });
-    return {.type = "text/event-stream", .stream = [this, wanted, answer, number, end](HttpClient& to) {
-                stream(*wanted, *answer, to, number);
+    if (!streamed) return whole(asked, answer, client);
+    return {.type = "text/event-stream", .stream = [this, asked, answer, end](HttpClient& to) {
+                return stream(asked, *answer, to), true;
             }};
 }
 
-HttpAnswer Service::whole(const CompletionRequest& request, const std::shared_ptr<Answer>& answer,
-                          HttpClient& client, int64_t number) {
-    const size_t count = choices_of(request);
-    std::vector<std::string> texts(count), ends(count);
-    std::vector<LogProbabilityLists> lists(count);
-    for (size_t left = count; left > 0;) {
+HttpAnswer Service::whole(const Asked& asked, const std::shared_ptr<Answer>& answer, HttpClient& client) {
+    const auto choices = std::make_shared<std::vector<ChoiceText>>(asked.choices);
+    for (size_t left = asked.choices; left > 0;) {
         std::optional<Event> event = answer->next(look_up);
         if (!event) {
-            if (client.gone()) {
-                answer->cancel();
-                return answer_of(Refusal(499, "the client has gone"));
-            }
+            if (client.gone()) throw Interrupted();
             continue;
         }
-        texts[event->choice] += event->text;
-        for (const TokenReport& token : event->tokens) lists[event->choice].add(token);
-        if (event->finish.empty()) continue;
-        ends[event->choice] = event->finish;
-        --left;
+        left -= event->finish.empty() ? 0 : 1;
+        const size_t choice = event->choice;
+        (*choices)[choice].add(std::move(*event));
     }
-    json::Array choices;
-    for (size_t i = 0; i < count; ++i)
-        choices.push_back(choice_value(i, std::move(texts[i]),
-                                       request.logprobs >= 0 ? lists[i].take() : json::Value(), ends[i]));
-    json::Value value = envelope(number);
-    value.set("choices", std::move(choices)).set("usage", usage_of(*answer));
-    return {.body = compact(value)};
+    return in_pieces(answer->bytes(), [this, asked, answer, choices](PieceWriter& to) {
+        to.add(opened(envelope(asked.number))).add(",\"choices\":[");
+        for (size_t i = 0; i < choices->size(); ++i) {
+            if (i > 0) to.add(",");
+            write_choice(to, i, (*choices)[i], asked.logprobs);
+        }
+        to.add("],\"usage\":").add_value(usage_of(*answer)).add("}");
+    });
 }
 
-void Service::stream(const CompletionRequest& request, Answer& answer, HttpClient& client, int64_t number) {
-    const auto send = [&](const json::Value& value) {
-        return client.write("data: " + compact(value) + "\n\n");
+HttpAnswer Service::in_pieces(int64_t bytes, std::function<void(PieceWriter&)> write) const {
+    HttpAnswer answer;
+    if (bytes <= whole_bytes) {
+        PieceWriter to([&](std::string_view piece) { return answer.body.append(piece), true; });
+        write(to);
+        to.finish();
+        return answer;
+    }
+    answer.stream = [write = std::move(write),
+                     until = Clock::now() + engine_.size().time](HttpClient& client) {
+        PieceWriter to([&](std::string_view piece) { return Clock::now() < until && client.write(piece); });
+        try {
+            write(to);
+            return to.finish();
+        } catch (const std::exception&) {  // out of memory
+            return false;
+        }
+    };
+    return answer;
+}
+
+void Service::stream(const Asked& asked, Answer& answer, HttpClient& client) const {
+    const std::string begin = "data: " + opened(envelope(asked.number));
+    const auto send = [&](const std::string& rest) { return client.write(begin + rest + "}\n\n"); };
+    const auto send_error = [&](const Refusal& refusal) {
+        client.write("data: " + compact(error_value(refusal)) + "\n\n");
     };
     try {
-        for (size_t left = choices_of(request); left > 0;) {
-            const std::optional<Event> event = answer.next(look_up);
+        for (size_t left = asked.choices; left > 0;) {
+            std::optional<Event> event = answer.next(look_up);
             if (!event) {
                 if (client.gone()) return answer.cancel();
                 continue;
             }
-            LogProbabilityLists lists;
-            for (const TokenReport& token : event->tokens) lists.add(token);
-            json::Value value = envelope(number);
-            value.set("choices", json::Value::array({choice_value(
-                                     event->choice, event->text,
-                                     event->tokens.empty() ? json::Value() : lists.take(), event->finish)}));
-            if (!send(value)) return answer.cancel();
-            if (!event->finish.empty()) --left;
+            left -= event->finish.empty() ? 0 : 1;
+            const size_t index = event->choice;
+            ChoiceText choice;
+            choice.add(std::move(*event));
+            std::string text = ",\"choices\":[";
+            PieceWriter to([&](std::string_view piece) { return text.append(piece), true; });
+            write_choice(to, index, choice, !choice.tokens.empty());
+            to.finish();
+            if (!send(text + "]")) return answer.cancel();
         }
-        if (request.usage_chunk) {
-            json::Value value = envelope(number);
-            value.set("choices", json::Value::array()).set("usage", usage_of(answer));
-            send(value);
-        }
+        if (asked.usage_chunk) send(",\"choices\":[],\"usage\":" + compact(usage_of(answer)));
         client.write("data: [DONE]\n\n");
     } catch (const Refusal& refusal) {
-        send(error_value(refusal));
+        send_error(refusal);
     } catch (const std::exception& error) {
         answer.cancel();
-        send(error_value(Refusal(500, error.what())));
+        send_error(Refusal(500, error.what()));
     }
 }
 

@@ -3,7 +3,7 @@
 
 #include <mutex>
 
-#include "base/json.h"
+#include "serve/answer_text.h"
 #include "serve/engine.h"
 #include "serve/http.h"
 
@@ -24,19 +24,31 @@ class Service final : public HttpHandler {
     HttpAnswer handle(const HttpRequest& request, HttpClient& client) noexcept override;
 
   private:
+    // What of a request its answer needs once the engine has it.
+    struct Asked {
+        size_t choices = 0;
+        bool logprobs = false, usage_chunk = false;
+        int64_t number = 0;
+    };
+    void check_caller(const HttpRequest& request) const;
+    void check_path(const HttpRequest& request) const;
+    std::unique_lock<std::timed_mutex> read_alone(size_t bytes, HttpClient& client);
+    HttpAnswer answer(const HttpRequest& request, HttpClient& client);
     HttpAnswer complete(const HttpRequest& request, HttpClient& client);
-    HttpAnswer whole(const CompletionRequest& request, const std::shared_ptr<Answer>& answer,
-                     HttpClient& client, int64_t number);
-    void stream(const CompletionRequest& request, Answer& answer, HttpClient& client, int64_t number);
-    json::Value tokenize(const std::string& body);
-    json::Value detokenize(const std::string& body);
+    HttpAnswer whole(const Asked& asked, const std::shared_ptr<Answer>& answer, HttpClient& client);
+    void stream(const Asked& asked, Answer& answer, HttpClient& client) const;
+    HttpAnswer tokenize(const std::string& body, HttpClient& client);
+    json::Value detokenize(const std::string& body, HttpClient& client);
+    // An answer of about so many bytes: as a whole, or in pieces if it is long.
+    HttpAnswer in_pieces(int64_t bytes, std::function<void(PieceWriter&)> write) const;
     json::Value model_list() const;
     json::Value envelope(int64_t number) const;
 
     Engine& engine_;
     const ServiceOptions options_;
     Limits limits_;
-    std::mutex reading_;  // one request is parsed at a time: its tree takes many times its bytes
+    // One request is read at a time: its tree takes many times its bytes. Short ones do not wait for long ones.
+    std::timed_mutex reading_short_, reading_long_;
     std::atomic<int64_t> requests_ = 0;
 };
 

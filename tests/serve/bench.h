@@ -31,15 +31,22 @@ class EngineBench {
     explicit EngineBench(const serve::EngineSize& size = {.context = 96},
                          const model::ModelConfig& config = byte_model(), float poison = 0)
         : ops_(make_cpu_ops({.threads = 1})),
+          brief_ops_(make_cpu_ops({.threads = 1})),
           arena_(*ops_),
           model_(config, size.context),
+          brief_(config, size.context),
           vocabulary_(config.vocab_size, nullptr),
-          engine(model_, vocabulary_, size) {
+          engine(model_, vocabulary_, size,
+                 size.context >= serve::Engine::long_context
+                     ? std::optional(serve::Engine::Brief{brief_, *brief_ops_})
+                     : std::nullopt) {
         weights_ = model::plan_weights(arena_, model_.params());
         model_.plan_tables(arena_);
+        brief_.plan_tables(arena_);
         engine.plan(arena_, *ops_);
         arena_.commit();
         model_.fill_tables(*ops_);
+        brief_.fill_tables(*ops_);
         std::vector<float> host;
         model::initialise(model_.params(), 5, host);
         // Larger than a new model's, so that its predictions are far from uniform.
@@ -61,9 +68,9 @@ class EngineBench {
     }
 
   private:
-    std::unique_ptr<Ops> ops_;
+    std::unique_ptr<Ops> ops_, brief_ops_;
     model::Arena arena_;
-    model::Transformer model_;
+    model::Transformer model_, brief_;
     serve::Vocabulary vocabulary_;
     model::FlatParams weights_;
     std::atomic<bool> stopping_ = false;
@@ -94,6 +101,11 @@ inline std::vector<ChoiceResult> collect(serve::Answer& answer, size_t choices =
         ChoiceResult& to = out.at(event->choice);
         CHECK(to.finish.empty());
         CHECK(is_utf8(event->text));
+        if (event->prompt) {
+            CHECK(is_utf8(event->prompt->text));
+            to.text += event->prompt->text;
+            to.tokens.insert(to.tokens.end(), event->prompt->tokens.begin(), event->prompt->tokens.end());
+        }
         to.text += event->text;
         to.tokens.insert(to.tokens.end(), event->tokens.begin(), event->tokens.end());
         to.finish = event->finish;

@@ -1,12 +1,7 @@
 // HTTP over loopback, with a handler of its own: what the network can do to the server.
 #include "serve/http.h"
 
-#include <arpa/inet.h>
 #include <doctest/doctest.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -14,9 +9,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "serve/wire.h"
 
 using namespace longreach;
 using namespace longreach::serve;
+using longreach::test::Wire;
 
 namespace {
 
@@ -28,9 +25,10 @@ class Echo final : public HttpHandler {
     }
     HttpAnswer handle(const HttpRequest& request, HttpClient& client) noexcept override {
         ++handled;
-        if (request.path == "/stream")
-            return {.type = "text/event-stream", .stream = [](HttpClient& to) {
+        if (request.path == "/stream" || request.path == "/cut")
+            return {.type = "text/event-stream", .stream = [all = request.path == "/stream"](HttpClient& to) {
                         for (int i = 0; i < 3; ++i) to.write("part " + std::to_string(i) + ";");
+                        return all;
                     }};
         if (request.path == "/wait") {
             for (int i = 0; i < 500 && !client.gone(); ++i)
@@ -43,51 +41,8 @@ class Echo final : public HttpHandler {
     std::atomic<bool> noticed = false;
 };
 
-class Wire {
-  public:
-    explicit Wire(int port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-        sockaddr_in to{};
-        to.sin_family = AF_INET;
-        to.sin_port = htons(static_cast<uint16_t>(port));
-        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        REQUIRE(::connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0);
-    }
-    ~Wire() { close(); }
-    Wire(const Wire&) = delete;
-    Wire& operator=(const Wire&) = delete;
-    void close() {
-        if (fd_ >= 0) ::close(fd_);
-        fd_ = -1;
-    }
-    // False once the server has closed the connection.
-    bool send(std::string_view text) {
-        while (!text.empty()) {
-            const ssize_t sent = ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
-            if (sent <= 0) return false;
-            text.remove_prefix(static_cast<size_t>(sent));
-        }
-        return true;
-    }
-    // What arrives until the connection ends, or `until` has arrived.
-    std::string receive(const std::string& until = "", int seconds = 20) {
-        std::string text;
-        char bytes[4096];
-        while (until.empty() || text.find(until) == std::string::npos) {
-            pollfd p{fd_, POLLIN, 0};
-            if (::poll(&p, 1, seconds * 1000) <= 0) return text + "(timed out)";
-            const ssize_t got = ::recv(fd_, bytes, sizeof bytes, 0);
-            if (got <= 0) break;
-            text.append(bytes, static_cast<size_t>(got));
-        }
-        return text;
-    }
-
-  private:
-    int fd_;
-};
-
 struct Bench {
-    explicit Bench(HttpOptions options = {.body = 10000, .connections = 4, .seconds = 1}) {
+    explicit Bench(HttpOptions options = {.body = 10000, .bodies = 30000, .connections = 4, .seconds = 1}) {
         server = open_http(options, echo);
     }
     std::string ask(const std::string& text) {
@@ -224,7 +179,7 @@ TEST_CASE("http: more connections than allowed are turned away, and those that l
 }
 
 TEST_CASE("http: many clients at once") {
-    Bench bench({.body = 10000, .connections = 64, .seconds = 20});
+    Bench bench({.body = 10000, .bodies = 30000, .connections = 64, .seconds = 20});
     std::vector<std::thread> clients;
     std::atomic<int> right = 0;
     for (int i = 0; i < 24; ++i)
@@ -257,8 +212,75 @@ TEST_CASE("http: the handler learns that a client has left, and the end of the s
 
 TEST_CASE("http: an address that cannot be had is named") {
     Echo echo;
-    CHECK_THROWS_WITH_AS(open_http({.host = "203.0.113.1", .body = 1, .connections = 1}, echo),
+    CHECK_THROWS_WITH_AS(open_http({.host = "203.0.113.1", .body = 1, .bodies = 1, .connections = 1}, echo),
                          doctest::Contains("cannot listen on 203.0.113.1:0"), Error);
-    const auto first = open_http({.body = 1, .connections = 1}, echo);
-    CHECK_THROWS_AS(open_http({.port = first->port(), .body = 1, .connections = 1}, echo), Error);
+    const auto first = open_http({.body = 1, .bodies = 1, .connections = 1}, echo);
+    CHECK_THROWS_AS(open_http({.port = first->port(), .body = 1, .bodies = 1, .connections = 1}, echo),
+                    Error);
+}
+
+TEST_CASE("http: a Range is refused, so that none multiplies an answer") {
+    Bench bench;
+    std::string ranges = "Range: bytes=0-";
+    for (int i = 0; i < 500; ++i) ranges += ",0-";
+    for (const std::string& range :
+         {ranges, std::string("Range: bytes=0-3"), std::string("Range: lines=1")}) {
+        for (const std::string& text : {"GET /a HTTP/1.1\r\n" + range + "\r\n" + end,
+                                        post("/b", std::string(9000, 'a'), range + "\r\n")}) {
+            const std::string answer = bench.ask(text);
+            CHECK(answer.starts_with("HTTP/1.1 416"));
+            CHECK(answer.size() < 1000);
+        }
+    }
+    CHECK(bench.echo.handled == 0);
+}
+
+TEST_CASE(
+    "http: what says in two ways where a request ends is answered with 400, and nothing after it is read") {
+    Bench bench;
+    const std::string second = "GET /second HTTP/1.1\r\nHost: x\r\n\r\n";
+    const std::string length = "Content-Length: " + std::to_string(second.size()) + "\r\n";
+    for (const std::string& head :
+         {"GET /a HTTP/1.1\r\nHost: x\r\n" + length, "HEAD /a HTTP/1.1\r\nHost: x\r\n" + length,
+          "DELETE /a HTTP/1.1\r\nHost: x\r\n" + length,
+          std::string("GET /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"),
+          "POST /a HTTP/1.1\r\nHost: x\r\n" + length + length,
+          "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n" + length,
+          std::string("POST /a HTTP/1.1\r\nHost: x\r\nContent-Length : 1\r\nContent-Length: 0\r\n"),
+          std::string("POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n"),
+          "POST /a HTTP/1.1\r\nHost: x\r\nHost: y\r\n" + length}) {
+        CAPTURE(head);
+        Wire wire(bench.server->port());
+        wire.send(head + "\r\n" + second + second);
+        const std::string answer = wire.receive();
+        CHECK(answer.starts_with("HTTP/1.1 400"));
+        CHECK(answer.find("HTTP/1.1", 8) == std::string::npos);
+        CHECK(answer.find("(timed out)") == std::string::npos);
+    }
+    CHECK(bench.echo.handled == 0);
+    CHECK(bench.ask("GET /a HTTP/1.1\r\nContent-Length: 0\r\n" + end).starts_with("HTTP/1.1 200"));
+}
+
+TEST_CASE("http: the bodies of all connections share one memory") {
+    Bench bench({.body = 10000, .bodies = 15000, .connections = 8, .seconds = 20});
+    Wire first(bench.server->port());
+    first.send(post("/wait", std::string(9000, 'a')));
+    while (bench.echo.handled == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    CHECK(bench.ask(post("/b", std::string(9000, 'a'))).starts_with("HTTP/1.1 503"));
+    CHECK(bench.ask(post("/b", std::string(5000, 'a'))).starts_with("HTTP/1.1 200"));
+    first.close();
+    std::string text;
+    for (int i = 0; i < 400 && !text.starts_with("HTTP/1.1 200"); ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        text = bench.ask(post("/b", std::string(9000, 'a')));
+    }
+    CHECK(text.starts_with("HTTP/1.1 200"));
+}
+
+TEST_CASE("http: an answer that is cut off has no end") {
+    Bench bench;
+    const std::string text = bench.ask(post("/cut", ""));
+    CHECK(text.find("part 0;") != std::string::npos);
+    CHECK(!text.ends_with("0\r\n\r\n"));
+    CHECK(text.find("(timed out)") == std::string::npos);
 }

@@ -26,11 +26,12 @@ class Listener final : public HttpClient {
 };
 
 struct ServiceBench {
-    explicit ServiceBench(ServiceOptions options = {.model = "m"}) : service(engine.engine, options) {
+    explicit ServiceBench(ServiceOptions options = {.model = "m"}, const EngineSize& size = {.context = 96})
+        : engine(size), service(engine.engine, options) {
         engine.start();
     }
     HttpAnswer ask(const std::string& method, const std::string& path, const std::string& body = "") {
-        HttpRequest request{method, path, host, authorization, {}};
+        HttpRequest request{method, path, host, authorization, origin, fetch_site, {}};
         if (HttpAnswer refused = service.head(request); refused.status >= 400) return refused;
         request.body = body;
         return service.handle(request, client);
@@ -48,7 +49,7 @@ struct ServiceBench {
     EngineBench engine;
     Service service;
     Listener client;
-    std::string host = "localhost:80", authorization;
+    std::string host = "localhost:80", authorization, origin, fetch_site;
 };
 
 }  // namespace
@@ -190,4 +191,60 @@ TEST_CASE("service: a client that leaves stops its request") {
     for (int i = 0; i < 600 && bench.engine.engine.waiting() > 0; ++i)
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     CHECK(bench.engine.engine.waiting() == 0);
+}
+
+TEST_CASE("service: web pages of other origins are refused, with a key and without") {
+    ServiceBench open({.model = "m", .hosts = {"localhost"}}),
+        keyed({.model = "m", .key = "correct horse battery"});
+    for (ServiceBench* bench : {&open, &keyed}) {
+        bench->authorization = "Bearer correct horse battery";
+        const auto status = [&](const std::string& origin, const std::string& site) {
+            bench->origin = origin;
+            bench->fetch_site = site;
+            return bench->ask("GET", "/v1/models").status;
+        };
+        CHECK(status("", "") == 200);
+        CHECK(status("http://localhost:80", "same-origin") == 200);
+        CHECK(status("", "none") == 200);
+        for (const char* origin : {"http://evil.example", "null", "http://localhost:3000", "http://localhost",
+                                   "http://localhost:80.evil.example", "localhost:80"})
+            CHECK(status(origin, "") == 403);
+        CHECK(status("", "cross-site") == 403);
+        CHECK(status("", "same-site") == 403);
+    }
+}
+
+TEST_CASE("service: a long answer comes in pieces and is the same text") {
+    ServiceBench bench;
+    const std::string asked = R"({"prompt":"abcdefgh","max_tokens":0,"echo":true,"logprobs":20,"n":)";
+    const json::Value one = bench.post("/v1/completions", asked + "1}");
+    const HttpAnswer answer = bench.ask("POST", "/v1/completions", asked + "64}");
+    REQUIRE(!answer.stream);  // a few hundred KB
+    const json::Value many = json::parse(answer.body, "answer");
+    REQUIRE(many.find("choices")->as_array().size() == 64);
+    for (const char* part : {"text", "logprobs"})
+        CHECK(json::write(*many.find("choices")->as_array()[63].find(part), json::Style::compact) ==
+              json::write(*one.find("choices")->as_array()[0].find(part), json::Style::compact));
+    const std::string longer = R"({"prompt":")" + std::string(90, 'a') + asked.substr(19);
+    const HttpAnswer pieces = bench.ask("POST", "/v1/completions", longer + "40}");
+    REQUIRE(pieces.stream);
+    CHECK(pieces.type == "application/json");
+    CHECK(pieces.stream(bench.client));
+    CHECK(bench.client.parts > 10);
+    CHECK(
+        json::parse(bench.client.text, "answer", {.max_bytes = 1 << 26}).find("choices")->as_array().size() ==
+        40);
+    const HttpAnswer left = bench.ask("POST", "/v1/completions", longer + "40}");
+    bench.client.left = true;
+    CHECK(!left.stream(bench.client));
+}
+
+TEST_CASE("service: what tokens stand for is bounded before it is made") {
+    ServiceBench bench({.model = "m", .body = 1 << 20}, {.context = 96, .max_answer = 1 << 16});
+    std::string tokens = "97";
+    for (int i = 0; i < 20000; ++i) tokens += ",97";
+    CHECK(bench.post("/detokenize", "{\"tokens\":[" + tokens + "]}", 400).find("error") != nullptr);
+    CHECK(bench.post("/tokenize", R"({"prompt":")" + std::string(300000, 'a') + "\"}", 503).find("error") !=
+          nullptr);
+    CHECK(bench.post("/tokenize", R"({"prompt":"a"})").find("count")->as_int64() == 2);
 }
