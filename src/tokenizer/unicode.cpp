@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/text.h"
+#include "tokenizer/byte_text.h"
 
 namespace longreach::tokenizer {
 
