@@ -150,7 +150,7 @@ void Engine::run(Ops& ops, const model::FlatParams& weights, const std::function
     };
     while (!stop()) {
         lane_.turn(ops, weights, stop, brief_ ? meanwhile : std::function<void()>());
-        if (brief_) brief_->turn(*brief_ops_, weights, stop);
+        if (brief_) brief_->turn(ops, weights, stop);
         std::unique_lock lock(mutex_);
         work_.wait_for(lock, std::chrono::milliseconds(100), [&] { return waiting() > 0; });
     }

@@ -69,8 +69,11 @@ void Lane::plan(model::Arena& arena, Ops& ops) {
 }
 
 void Lane::add(Texts& texts) {
+    for (Text& text : texts) {
+        ++waiting_;
+        text.place.reset(&waiting_, [](std::atomic<int64_t>* waiting) { --*waiting; });
+    }
     const std::lock_guard lock(mutex_);
-    waiting_ += static_cast<int64_t>(texts.size());
     queue_.splice(queue_.end(), texts);
 }
 
@@ -90,6 +93,7 @@ bool Lane::unwanted(const Texts& texts) const {
 
 void Lane::finish(Text& text, const char* reason) {
     Event last{text.choice, nullptr, text.stream.finish(), {}, text.stream.stopped() ? "stop" : reason};
+    text.place.reset();
     text.answer->put(std::move(last));
 }
 
@@ -196,6 +200,7 @@ int32_t Lane::take_token(Text& text, const float* logits) {
         event.text += text.stream.finish();
         event.finish = end || text.stream.stopped() ? "stop" : "length";
         text.wanted = text.generated;
+        text.place.reset();
     }
     if (over || !event.text.empty() || !event.tokens.empty()) text.answer->put(std::move(event));
     return token;
@@ -352,8 +357,6 @@ void Lane::turn(Ops& ops, const model::FlatParams& weights, const std::function<
     Texts work = take_work();
     work_on(work);
     work_on_batch();
-    const std::lock_guard lock(mutex_);
-    waiting_ = static_cast<int64_t>(queue_.size() + batch_.size());
 }
 
 void Lane::refuse_all() {
@@ -362,7 +365,6 @@ void Lane::refuse_all() {
         const std::lock_guard lock(mutex_);
         all.splice(all.end(), queue_);
         all.splice(all.end(), batch_);
-        waiting_ = 0;
     }
     for (Text& text : all) text.answer->fail(503, "the server is stopping");
     forget_batch();

@@ -72,6 +72,7 @@ struct Text {
     TokenText bytes;
     int64_t echoed = 0;  // characters of the prompt in the answer's text
     std::chrono::steady_clock::time_point until;
+    std::shared_ptr<std::atomic<int64_t>> place;  // among those that wait, until the last part of its answer
 };
 using Texts = std::list<Text>;
 
@@ -130,9 +131,9 @@ class Lane {
     const std::function<void()>* meanwhile_ = nullptr;
     int64_t in_pass_ = 0;
 
+    std::atomic<int64_t> waiting_ = 0;
     std::mutex mutex_;
-    Texts queue_;                       // waiting; guarded by mutex_
-    std::atomic<int64_t> waiting_ = 0;  // in queue_ and in work; written under mutex_
+    Texts queue_;  // waiting; guarded by mutex_
     Texts batch_;
     std::vector<Text*> rows_;    // the text of each row of the batch; null: it has ended
     std::vector<int32_t> last_;  // the newest token of each row

@@ -150,11 +150,11 @@ TEST_CASE("limits: an answer that becomes longer than it may ends its request") 
 
 TEST_CASE(
     "limits: a long pass serves short texts in between, with the same bits, and ends when nobody waits") {
-    EngineBench bench({.context = 8192}), alone({.context = 8192});
+    EngineBench bench({.context = 16384}), alone({.context = 16384});
     bench.start();
     alone.start();
     const auto expected = collect(*alone.engine.submit(scored(letters(30), 8)));
-    const std::vector<int32_t> much = letters(8000);
+    const std::vector<int32_t> much = letters(12000), more = letters(16000);
     for (const bool scores : {true, false}) {
         const auto slow = bench.engine.submit(scores ? scored(much) : request_for(much, 1));
         std::this_thread::sleep_for(std::chrono::milliseconds(30));
@@ -165,7 +165,7 @@ TEST_CASE(
         collect(*slow);
     }
     for (const bool scores : {true, false}) {
-        const auto left = bench.engine.submit(scores ? scored(much) : request_for(letters(8000, 7), 1));
+        const auto left = bench.engine.submit(scores ? scored(more) : request_for(more, 1));
         std::this_thread::sleep_for(std::chrono::milliseconds(30));
         CHECK(bench.engine.waiting() == 1);
         left->cancel();
@@ -175,7 +175,7 @@ TEST_CASE(
         MESSAGE("a pass that nobody waits for went on for " << seconds_since(begin) << " s");
         CHECK(bench.engine.counts().scored == 3);
     }
-    const auto last = bench.engine.submit(scored(much));
+    const auto last = bench.engine.submit(scored(more));
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     bench.stop();
     CHECK(status_of([&] { collect(*last); }) == 503);
