@@ -52,6 +52,39 @@ off_t checked_offset(uint64_t offset, size_t size, const std::string& path) {
     return static_cast<off_t>(offset);
 }
 
+constexpr std::string_view temporary_infix = ".tmp.";
+
+// Removes the temporary files of earlier writers of `path` that no process locks. Who holds the lock of a
+// temporary file may remove it; a failure leaves it there and matters to nobody.
+void remove_abandoned(const std::string& path, Disk& disk) {
+    const std::string directory = parent_path(path), target = base_name(path);
+    if (kind_of(directory, Links::follow) != PathKind::directory || ::access(directory.c_str(), R_OK) != 0)
+        return;
+    for (const std::string& name : list_directory(directory)) {
+        if (target_of_temporary(name) != target) continue;
+        const std::string temporary = join_path(directory, name);
+        const int fd = disk.open(temporary.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+        if (fd < 0) continue;
+        struct stat status;
+        const bool file = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+        if (file && disk.flock(fd, LOCK_EX | LOCK_NB) == 0) disk.unlink(temporary.c_str());
+        disk.close(fd);
+    }
+}
+
+// Before its lock is taken, another writer may take the new file for an abandoned one.
+File create_temporary(const std::string& path, Disk& disk) {
+    for (;;) {
+        File file = File::create(path + std::string(temporary_infix) + unique_suffix(), disk);
+        try {
+            if (file.lock() != File::Lock::busy && file.is_at_path(Links::refuse)) return file;
+        } catch (const Error&) {
+            disk.unlink(file.path().c_str());
+            throw;
+        }
+    }
+}
+
 }  // namespace
 
 File::File(File&& other) noexcept
@@ -209,21 +242,29 @@ std::string File::whereabouts() const {
     return name.ends_with(" (deleted)") ? "was removed" : "was moved to " + name;
 }
 
-AtomicFile::AtomicFile(std::string path, Disk& disk)
-    : path_(std::move(path)),
-      temporary_(path_ + ".tmp." + unique_suffix()),
-      disk_(&disk),
-      file_(File::create(temporary_, disk)) {}
+std::string_view target_of_temporary(std::string_view name) {
+    constexpr size_t suffix = temporary_infix.size() + 16;
+    uint64_t id = 0;
+    if (name.size() <= suffix || !parse_hash64(name.substr(name.size() - 16), id)) return {};
+    const std::string_view target = name.substr(0, name.size() - suffix);
+    return name.substr(target.size()).starts_with(temporary_infix) ? target : std::string_view();
+}
+
+AtomicFile::AtomicFile(std::string path, Disk& disk) : path_(std::move(path)), disk_(&disk) {
+    remove_abandoned(path_, disk);
+    file_ = create_temporary(path_, disk);
+}
 
 AtomicFile::~AtomicFile() {
-    if (!committed_) disk_->unlink(temporary_.c_str());
+    if (!committed_) disk_->unlink(file_.path().c_str());
 }
 
 void AtomicFile::commit() {
     file_.sync();
-    file_.close();
-    rename_path(temporary_, path_, *disk_);
+    // Still open, and so locked: without the lock another writer could remove it before it has its name.
+    rename_path(file_.path(), path_, *disk_);
     committed_ = true;
+    file_.close();
     sync_directory(parent_path(path_), *disk_);
 }
 

@@ -83,7 +83,8 @@ class File final : public ByteSink {
 };
 
 // A file that appears under its name complete and durable, or not at all. It is written under a temporary
-// name in the same directory; without commit() the destructor removes that.
+// name in the same directory, and locked there; without commit() the destructor removes it. What a killed
+// writer of the same file left is removed first: a temporary file of that name which nobody locks.
 class AtomicFile final : public ByteSink {
   public:
     explicit AtomicFile(std::string path, Disk& disk = Disk::system());
@@ -97,13 +98,16 @@ class AtomicFile final : public ByteSink {
     void commit();  // replaces any file of that name
 
   private:
-    std::string path_, temporary_;
+    std::string path_;
     Disk* disk_;
     File file_;
     bool committed_ = false;
 };
 
 void write_file_atomically(const std::string& path, std::string_view content, Disk& disk = Disk::system());
+
+// The file that an AtomicFile writes under the temporary name `name`; empty for every other name.
+std::string_view target_of_temporary(std::string_view name);
 
 // The whole file; refuses one longer than `limit` bytes before allocating anything.
 std::string read_file(const std::string& path, uint64_t limit, Links links, Disk& disk = Disk::system());

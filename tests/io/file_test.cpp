@@ -1,7 +1,9 @@
 #include "io/file.h"
 
 #include <doctest/doctest.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -97,6 +99,71 @@ TEST_CASE("an atomic file is there whole or not at all") {
                 for (const std::string& name : io::list_directory(dir.path()))
                     if (name != "file") std::filesystem::remove(dir / name);
             }
+}
+
+TEST_CASE(
+    "the temporary file of a killed writer is removed by the next writer of that file, a live one's is not") {
+    const TempDir dir;
+    const std::string path = dir / "file";
+    const auto temporaries = [&] {
+        size_t count = 0;
+        for (const std::string& name : io::list_directory(dir.path()))
+            count += io::target_of_temporary(name) == "file";
+        return count;
+    };
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        io::AtomicFile killed(path);
+        killed.write("half");
+        ::raise(SIGKILL);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(WIFSIGNALED(status));
+    CHECK(temporaries() == 1);
+    // Names that are none of this file's temporaries.
+    const std::vector<std::string> others{"file.tmp.0123456789abcde", "file.tmp.0123456789ABCDEF",
+                                          "other.tmp.0123456789abcdef", "file.tmp.x",
+                                          ".tmp.0123456789abcdef"};
+    for (const std::string& name : others) put(dir / name, "kept");
+    std::filesystem::create_symlink(dir / "other.tmp.0123456789abcdef", dir / "file.tmp.0123456789abcdef");
+    io::write_file_atomically(dir / "other", "");  // removes its own only
+    put(dir / "other.tmp.0123456789abcdef", "kept");
+    CHECK(temporaries() == 2);
+    {
+        io::AtomicFile first(path), second(path);
+        CHECK(temporaries() == 3);  // the link and the two
+        second.write("second");
+        second.commit();
+        CHECK(get(path) == "second");
+        first.write("first");
+        first.commit();
+        CHECK(get(path) == "first");
+    }
+    CHECK(temporaries() == 1);
+    for (const std::string& name : others) CHECK(get(dir / name) == "kept");
+}
+
+TEST_CASE("two processes that write one file again and again never fail, and leave nothing behind") {
+    const TempDir dir;
+    const std::string path = dir / "file";
+    pid_t children[2];
+    for (pid_t& child : children) {
+        child = ::fork();
+        REQUIRE(child >= 0);
+        if (child != 0) continue;
+        const std::string outcome = error_of([&] {
+            for (int i = 0; i < 300; ++i) io::write_file_atomically(path, std::string(100, 'x'));
+        });
+        ::_exit(outcome == "no error" ? 0 : 1);
+    }
+    for (const pid_t child : children) {
+        int status = 0;
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        CHECK(status == 0);
+    }
+    CHECK(io::list_directory(dir.path()) == std::vector<std::string>{"file"});
 }
 
 TEST_CASE(
