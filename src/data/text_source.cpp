@@ -99,11 +99,39 @@ size_t comment_end(std::string_view text, size_t at) {
     return end;
 }
 
+std::unique_ptr<TextBytes> open_source(const SourceFile& source) {
+    return open_text(source.path, source.from_directory ? io::Links::refuse : io::Links::follow);
+}
+
+// Bytes of the text as far as the sink must know them.
+uint64_t size_of(const SourceFile& source, const DocumentSink& sink) {
+    const uint64_t room = sink.room();
+    if (source.path == standard_input) return 0;
+    if (!source.packed) return source.bytes;
+    if (room == std::numeric_limits<uint64_t>::max()) return 0;
+    const std::unique_ptr<TextBytes> bytes = open_source(source);
+    std::string buffer(window, '\0');
+    uint64_t count = 0;
+    for (size_t size = 1; size > 0 && count <= room; count += size) size = bytes->read(buffer.data(), window);
+    return count;
+}
+
+// The front of `piece` that there is room for, without part of a character.
+std::string_view fitting(std::string_view piece, uint64_t room) {
+    if (piece.size() <= room) return piece;
+    size_t end = static_cast<size_t>(room);
+    for (size_t back = 0; back < 4 && back <= end; ++back)
+        if ((static_cast<unsigned char>(piece[end - back]) & 0xC0) != 0x80)
+            return piece.substr(0, end - back);
+    return piece.substr(0, end);
+}
+
 SourceOutcome read_whole(const SourceFile& source, TextBytes& bytes, const SourceOptions& options,
                          DocumentSink& sink) {
+    const bool is_stream = source.path == standard_input;
     std::string buffer(window, '\0');
-    bool begun = false, first = true;
-    for (size_t size = 0; (size = bytes.read(buffer.data(), window)) > 0; first = false) {
+    bool begun = false, first = true, cut = false;
+    for (size_t size = 0; !cut && (size = bytes.read(buffer.data(), window)) > 0; first = false) {
         std::string_view piece(buffer.data(), size);
         if (first) {
             const bool binary = piece.substr(0, 8192).find('\0') != std::string_view::npos;
@@ -111,14 +139,15 @@ SourceOutcome read_whole(const SourceFile& source, TextBytes& bytes, const Sourc
             if (options.strip_licence) piece.remove_prefix(licence_end(piece));
         }
         sink.at(bytes.position());
-        if (piece.empty()) continue;
-        if (!begun && !sink.begin(source.name, source.packed ? 0 : source.bytes))
-            return SourceOutcome::stopped;
+        const std::string_view taken = is_stream ? fitting(piece, sink.room()) : piece;
+        cut = taken.size() < piece.size();
+        if (taken.empty()) continue;
+        if (!begun && !sink.begin(source.name, size_of(source, sink))) return SourceOutcome::stopped;
         begun = true;
-        sink.text(piece);
+        sink.text(taken);
     }
     if (begun) sink.end();
-    return SourceOutcome::done;
+    return cut ? SourceOutcome::stopped : SourceOutcome::done;
 }
 
 // One document of a JSONL line; false if no more are needed.
@@ -201,8 +230,7 @@ size_t licence_end(std::string_view text) {
 }
 
 SourceOutcome read_source(const SourceFile& source, const SourceOptions& options, DocumentSink& sink) {
-    const std::unique_ptr<TextBytes> bytes =
-        open_text(source.path, source.from_directory ? io::Links::refuse : io::Links::follow);
+    const std::unique_ptr<TextBytes> bytes = open_source(source);
     return options.lines || source.name.ends_with(".jsonl") ? read_lines(source, *bytes, options, sink)
                                                             : read_whole(source, *bytes, options, sink);
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,11 +43,14 @@ struct Excluded {
 std::vector<SourceFile> find_sources(const SourceOptions& options, Excluded& excluded);
 
 // Receives documents: begin, then pieces, then end. `name` is unique and the same on every machine; `bytes`
-// is the size of the document before a licence is dropped, 0 where it is not known before its end.
+// is the size of the document before a licence is dropped, or any number above room(); 0 where it is not known.
 class DocumentSink {
   public:
     virtual ~DocumentSink() = default;
     virtual bool begin(const std::string& name, uint64_t bytes) = 0;  // false: no more documents are needed
+    // Bytes that are still taken. What an archive unpacks to is measured up to there, so that begin() knows its size;
+    // standard input, which cannot be read twice, is cut there.
+    virtual uint64_t room() const { return std::numeric_limits<uint64_t>::max(); }
     virtual void text(std::string_view piece) = 0;
     virtual void end() = 0;
     // `bytes` of the file that is being read have been consumed, packed as it is.
