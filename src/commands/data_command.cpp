@@ -78,7 +78,8 @@ void add_tokenize(Command& data) {
     Command command = data.add("tokenize", "Convert text files, directories and JSONL to shards");
     command.option("inputs", options->source.inputs, inputs_help).required();
     command.option("--out", options->output, "Directory for train_*.bin and val_*.bin").required();
-    command.flag("--replace", options->replace, "Remove the shards of an earlier call");
+    command.flag("--replace", options->replace,
+                 "Replace the shards of an earlier call once the new ones are complete");
     command.option(
         "--tokenizer", options->tokenizer.path,
         "tokenizer.json, *.tiktoken, or vocab.json beside merges.txt (default: each byte is a token)");
@@ -98,7 +99,8 @@ void add_tokenize(Command& data) {
     command.option("--val-fraction", options->val_fraction,
                    "Share of documents for validation, by hashed name");
     command.option("--shard-tokens", options->max_shard_tokens, "Maximum tokens per shard");
-    command.option("--max-bytes", options->max_bytes, "Maximum bytes of text");
+    command.option("--max-bytes", options->max_bytes,
+                   "Maximum bytes of text: further documents are left out, standard input is cut");
     command.option("--threads", options->threads, "Threads that encode with --tokenizer (default: all cores)")
         .in_range(1, 1024);
     command.run([options] {
@@ -126,7 +128,8 @@ void add_train_tokenizer(Command& data) {
     command.option("--text-field", options->source.text_field, "JSONL: the member that contains the text");
     command.flag("--strip-licence", options->source.strip_licence,
                  "Drop licence comments at the top of files");
-    command.option("--max-bytes", options->max_bytes, "Maximum bytes of text");
+    command.option("--max-bytes", options->max_bytes,
+                   "Maximum bytes of text: further documents are left out, standard input is cut");
     command.run([options] {
         fmt::print("{}", data::to_text(data::train_tokenizer(*options)));
         return ExitCode::ok;
@@ -137,7 +140,8 @@ void add_synth(Command& data) {
     auto options = std::make_shared<data::SynthOptions>();
     Command command = data.add("synth", "Make a synthetic corpus that rewards long context");
     command.option("--out", options->output, "Directory for train_*.bin and val_*.bin").required();
-    command.flag("--replace", options->replace, "Remove the shards of an earlier call");
+    command.flag("--replace", options->replace,
+                 "Replace the shards of an earlier call once the new ones are complete");
     command.option("--seed", options->seed, "Same seed, same bytes");
     command.option("--train-bytes", options->train_bytes, "Bytes of training text");
     command.option("--val-bytes", options->val_bytes, "Bytes of validation text");

@@ -21,9 +21,9 @@ EncodeAhead::~EncodeAhead() {
     for (std::thread& thread : threads_) thread.join();
 }
 
-void EncodeAhead::add(EncodedDocument document) {
-    collected_bytes_ += document.text.size();
-    collected_.push_back(std::move(document));
+void EncodeAhead::add(EncodedPart part) {
+    collected_bytes_ += part.text.size();
+    collected_.push_back(std::move(part));
     if (collected_bytes_ < batch_bytes * encoders_.size()) return;
     deliver_batch();
     start_batch();
@@ -58,7 +58,7 @@ void EncodeAhead::deliver_batch() {
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
     if (failure_) std::rethrow_exception(failure_);
-    for (const EncodedDocument& document : working_) deliver_(document);
+    for (const EncodedPart& part : working_) deliver_(part);
     working_.clear();
 }
 

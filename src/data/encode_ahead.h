@@ -1,6 +1,6 @@
-// Encodes documents with several threads and delivers them in the order in which they were added.
+// Encodes documents, or parts of long ones, with several threads and delivers them in the order in which they were added.
 //
-// Documents are collected into a batch; while the threads encode one batch the caller collects the next. What is
+// Parts are collected into a batch; while the threads encode one batch the caller collects the next. What is
 // delivered does not depend on the number of threads.
 #pragma once
 
@@ -17,23 +17,24 @@
 
 namespace longreach::data {
 
-struct EncodedDocument {
-    std::string text;
-    uint64_t number = 0;      // counts the documents of a call
-    bool validation = false;  // which split it belongs to
-    std::vector<int32_t> ids;
+struct EncodedPart {
+    std::string text = {};
+    uint64_t document = 0;                 // counts the documents of a call
+    bool validation = false;               // which split it belongs to
+    bool is_first = true, is_last = true;  // of the document
+    std::vector<int32_t> ids = {};
 };
 
 class EncodeAhead {
   public:
-    using Deliver = std::function<void(const EncodedDocument&)>;
+    using Deliver = std::function<void(const EncodedPart&)>;
     EncodeAhead(std::shared_ptr<const tokenizer::Tokenizer> tokenizer, int threads, Deliver deliver);
     ~EncodeAhead();
     EncodeAhead(const EncodeAhead&) = delete;
     EncodeAhead& operator=(const EncodeAhead&) = delete;
 
-    void add(EncodedDocument document);  // its `ids` are filled in
-    void finish();                       // delivers what is left
+    void add(EncodedPart part);  // its `ids` are filled in
+    void finish();               // delivers what is left
 
   private:
     void start_batch();    // hands what was collected to the threads
@@ -42,7 +43,7 @@ class EncodeAhead {
 
     Deliver deliver_;
     std::vector<std::unique_ptr<tokenizer::Encoder>> encoders_;  // one for each thread
-    std::vector<EncodedDocument> collected_, working_;
+    std::vector<EncodedPart> collected_, working_;
     size_t collected_bytes_ = 0;
     std::atomic<size_t> next_ = 0;  // of working_
     std::vector<std::thread> threads_;

@@ -1,7 +1,7 @@
 #include "data/shard_set.h"
 
 #include "base/error.h"
-#include "base/units.h"
+#include "data/shard_list.h"
 
 namespace longreach::data {
 
@@ -18,22 +18,18 @@ ShardHeader byte_header() {
 }
 
 ShardSet::ShardSet(std::string directory, std::string name, uint64_t max_shard_tokens,
-                   const ShardHeader& header)
+                   const ShardHeader& header, io::Disk& disk)
     : directory_(std::move(directory)),
       name_(std::move(name)),
       max_shard_tokens_(max_shard_tokens),
-      header_(header) {
+      header_(header),
+      disk_(disk) {
     check(max_shard_tokens >= 1, "shards of no tokens");
     check(header.boundary_token >= 0, "documents without a boundary token");
 }
 
-ShardSet::~ShardSet() {
-    if (finished_) return;
-    for (const std::string& path : result_.shards) io::Disk::system().unlink(path.c_str());
-}
-
 std::string ShardSet::path_of(size_t shard) const {
-    return io::join_path(directory_, fmt::format("{}_{:06}.bin", name_, shard));
+    return io::join_path(directory_, ShardName{name_, shard}.file());
 }
 
 void ShardSet::resume(uint64_t shards) {
@@ -46,14 +42,12 @@ void ShardSet::resume(uint64_t shards) {
         result_.tokens += info.tokens;
         result_.documents += info.documents.size();
         result_.source_bytes += info.source_bytes;
-        fingerprints_.push_back(info.fingerprint);
+        result_.fingerprints.push_back(info.fingerprint);
     }
 }
 
 void ShardSet::begin_document() {
-    if (!shard_) {
-        shard_.emplace(path_of(result_.shards.size()), header_);
-    }
+    if (!shard_) shard_.emplace(path_of(result_.shards.size()), header_, disk_);
     shard_->begin_document();
     const int32_t boundary = static_cast<int32_t>(header_.boundary_token);
     shard_->append(&boundary, 1);
@@ -81,38 +75,16 @@ bool ShardSet::end_document() {
 }
 
 void ShardSet::close_shard() {
-    fingerprints_.push_back(shard_->finish());
+    result_.fingerprints.push_back(shard_->finish());
     result_.shards.push_back(path_of(result_.shards.size()));
     shard_.reset();
 }
 
 SplitResult ShardSet::finish() {
     if (shard_) close_shard();
-    finished_ = true;
-    if (!fingerprints_.empty())
-        result_.fingerprint = xxh64(fingerprints_.data(), fingerprints_.size() * sizeof(uint64_t));
+    const std::vector<uint64_t>& all = result_.fingerprints;
+    if (!all.empty()) result_.fingerprint = xxh64(all.data(), all.size() * sizeof(uint64_t));
     return result_;
-}
-
-void prepare_output(const std::string& directory, bool replace, uint64_t bytes) {
-    require(!directory.empty(), ExitCode::usage, "no output directory is named");
-    io::make_directories(directory);
-    for (const std::string& name : io::list_directory(directory)) {
-        if (!name.ends_with(".bin") && !name.ends_with(".idx")) continue;
-        // Removes only files with names of this program.
-        const bool ours = name.ends_with(".bin") && (name.starts_with("train_") || name.starts_with("val_"));
-        if (!replace || !ours)
-            throw Error(ExitCode::usage, fmt::format("{} already holds token shards ({})", directory, name),
-                        ours ? "name another directory, or allow replacing" : "name another directory");
-        io::remove_file(io::join_path(directory, name));
-    }
-    const uint64_t free = io::free_bytes(directory);
-    if (bytes > free)
-        throw Error(ExitCode::disk,
-                    fmt::format("about {} are needed in {}, but only {} are free",
-                                human_bytes(static_cast<int64_t>(bytes)), directory,
-                                human_bytes(static_cast<int64_t>(free))),
-                    "free some space, limit the total, or write elsewhere");
 }
 
 }  // namespace longreach::data

@@ -20,18 +20,18 @@ ShardHeader byte_header();  // of its shards
 struct SplitResult {
     std::vector<std::string> shards;  // paths, in order
     uint64_t tokens = 0, documents = 0, source_bytes = 0;
-    uint64_t fingerprint = 0;  // equals TokenStream::fingerprint() over these shards; 0 if there are none
+    std::vector<uint64_t> fingerprints;  // of the shards
+    uint64_t fingerprint =
+        0;  // of them all: equals TokenStream::fingerprint() over these shards; 0 if there are none
 };
 
 // Writes documents to <directory>/<name>_000000.bin and so on, each after the boundary token of `header`.
 // A shard is closed at the first end of a document at or past `max_shard_tokens`: documents are never cut.
-// Without finish() everything written is removed, and what was taken over.
+// Without finish() the shard at hand is removed, and complete ones stay (ShardOutput).
 class ShardSet {
   public:
-    ShardSet(std::string directory, std::string name, uint64_t max_shard_tokens, const ShardHeader& header);
-    ~ShardSet();
-    ShardSet(const ShardSet&) = delete;
-    ShardSet& operator=(const ShardSet&) = delete;
+    ShardSet(std::string directory, std::string name, uint64_t max_shard_tokens, const ShardHeader& header,
+             io::Disk& disk = io::Disk::system());
 
     // Takes over the first `shards` shards, which an earlier call completed.
     void resume(uint64_t shards);
@@ -49,15 +49,10 @@ class ShardSet {
     std::string directory_, name_;
     uint64_t max_shard_tokens_;
     ShardHeader header_;
+    io::Disk& disk_;
     std::optional<ShardWriter> shard_;
     std::vector<int32_t> tokens_;  // scratch
-    std::vector<uint64_t> fingerprints_;
     SplitResult result_;
-    bool finished_ = false;
 };
-
-// Makes an output directory ready: creates it, refuses one that already holds token shards (reading the
-// directory would mix old and new) unless they are to be replaced, and checks that `bytes` fit on the disk.
-void prepare_output(const std::string& directory, bool replace, uint64_t bytes);
 
 }  // namespace longreach::data

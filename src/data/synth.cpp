@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/units.h"
+#include "data/shard_output.h"
 
 namespace longreach::data {
 
@@ -139,14 +140,14 @@ SynthDocument make_document(const SynthOptions& options, const Lexicon& lexicon,
 }
 
 SplitResult write_split(const SynthOptions& options, const Lexicon& lexicon, const char* name,
-                        uint32_t first_index, uint64_t bytes, uint64_t& recalls) {
-    ShardSet shards(options.output, name, options.max_shard_tokens, byte_header());
+                        uint32_t first_index, uint64_t bytes, ShardOutput& output, uint64_t& recalls) {
+    ShardSet shards(output.place(), name, options.max_shard_tokens, byte_header());
     uint32_t index = first_index;
     for (uint64_t written = 0; written < bytes; ++index) {
         const SynthDocument document = make_document(options, lexicon, index);
         shards.begin_document();
         shards.append_bytes(document.text);
-        shards.end_document();
+        if (shards.end_document()) output.record(name, {shards.complete()});
         written += document.text.size();
         recalls += document.recalls.size();
     }
@@ -166,11 +167,15 @@ SynthResult synthesize(const SynthOptions& options) {
     require(bytes >= 1 && bytes / options.min_document < validation_index, ExitCode::usage,
             "{} bytes of documents of {} bytes or more: nothing, or more than 2^30 documents", bytes,
             options.min_document);
-    prepare_output(options.output, options.replace, 2 * (bytes + 2 * options.max_document) + bytes / 32);
+    ShardOutput output({.directory = options.output,
+                        .replace = options.replace,
+                        .bytes = 2 * (bytes + 2 * options.max_document) + bytes / 32});
     const Lexicon lexicon(options.seed);
     SynthResult result;
-    result.train = write_split(options, lexicon, "train", 0, options.train_bytes, result.recalls);
-    result.val = write_split(options, lexicon, "val", validation_index, options.val_bytes, result.recalls);
+    result.train = write_split(options, lexicon, "train", 0, options.train_bytes, output, result.recalls);
+    result.val =
+        write_split(options, lexicon, "val", validation_index, options.val_bytes, output, result.recalls);
+    result.others = output.finish(result.train, result.val);
     return result;
 }
 
@@ -184,7 +189,7 @@ std::string to_text(const SynthResult& result) {
     };
     line("train", result.train);
     line("val", result.val);
-    return text + fmt::format("{} recalled facts\n", result.recalls);
+    return text + fmt::format("{} recalled facts\n", result.recalls) + name_others(result.others);
 }
 
 }  // namespace longreach::data

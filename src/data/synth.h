@@ -23,7 +23,7 @@ namespace longreach::data {
 
 struct SynthOptions {
     std::string output = {};  // directory for train_*.bin and val_*.bin
-    bool replace = false;
+    bool replace = false;     // the shards of an earlier call
     uint64_t seed = 1;
     uint64_t train_bytes = 64'000'000, val_bytes = 4'000'000;  // of text; the last document may end beyond
     uint64_t min_document = 4096, max_document = 131072;       // bytes; lengths uniform over octaves
@@ -49,6 +49,7 @@ inline constexpr uint32_t validation_index = uint32_t{1} << 30;
 struct SynthResult {
     SplitResult train, val;
     uint64_t recalls = 0;
+    std::vector<std::string> others = {};  // files in the directory that are not of this program
 };
 
 SynthResult synthesize(const SynthOptions& options);

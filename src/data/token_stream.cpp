@@ -18,8 +18,8 @@ bool has_extension(std::string_view name, std::string_view extension) {
 void refuse_unfinished(const std::string& directory) {
     if (io::kind_of(Unfinished::path_in(directory), io::Links::refuse) != io::PathKind::file) return;
     throw Error(ExitCode::data,
-                fmt::format("{} holds unfinished shards: `data tokenize` was killed", directory),
-                "repeat its call to complete them");
+                fmt::format("{} holds unfinished shards: the call that writes them has not ended", directory),
+                "repeat that call to complete them");
 }
 
 // The shards of a directory: *.bin and *.idx, but a .bin with an .idx of its name is read through the index.

@@ -6,52 +6,61 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "data/encode_ahead.h"
-#include "data/text_bytes.h"
+#include "data/shard_output.h"
+#include "data/text_cutter.h"
 
 namespace longreach::data {
 
 namespace {
 
+constexpr uint64_t long_part = uint64_t{64} << 20;  // bytes; a longer one is worth a warning
+
 class Splitter final : public DocumentSink {
   public:
-    Splitter(const TokenizeOptions& options, const FileTokenizer& tokenizer, const Unfinished& progress)
+    Splitter(const TokenizeOptions& options, const FileTokenizer& tokenizer, ShardOutput& output)
         : options_(options),
-          train_(options.output, "train", options.max_shard_tokens, tokenizer.header),
-          val_(options.output, "val", options.max_shard_tokens, tokenizer.header),
-          progress_(progress) {
-        train_.resume(progress.train.shards);
-        val_.resume(progress.val.shards);
+          output_(output),
+          train_(output.place(), "train", options.max_shard_tokens, tokenizer.header, *options.disk),
+          val_(output.place(), "val", options.max_shard_tokens, tokenizer.header, *options.disk),
+          done_before_{output.progress()},
+          cutter_(tokenizer.tokenizer ? cuts_of(tokenizer.tokenizer->definition()) : Cuts::nowhere) {
+        train_.resume(done_before_.train.shards);
+        val_.resume(done_before_.val.shards);
         if (tokenizer.tokenizer)
             encoder_.emplace(tokenizer.tokenizer, std::max(1, options.threads),
-                             [this](const EncodedDocument& document) { write(document); });
+                             [this](const EncodedPart& part) { write(part); });
     }
 
     bool begin(const std::string& name, uint64_t bytes) override {
-        if (options_.max_bytes > 0 && (bytes_ >= options_.max_bytes || bytes > options_.max_bytes - bytes_))
-            return false;
-        document_ = {{}, documents_, is_validation(name), {}};
+        if (room() == 0 || bytes > room()) return false;
+        part_ = {.document = documents_, .validation = is_validation(name)};
         ++documents_;
-        done_before_ = document_.number < progress_of(document_).next_document;
-        if (!done_before_ && !encoder_) set_of(document_).begin_document();
+        skips_ = part_.document < (part_.validation ? done_before_.val : done_before_.train).next_document;
+        if (!skips_ && !encoder_) set_of(part_).begin_document();
         return true;
+    }
+
+    uint64_t room() const override {
+        if (options_.max_bytes == 0) return DocumentSink::room();
+        return options_.max_bytes - std::min(options_.max_bytes, bytes_);
     }
 
     void text(std::string_view piece) override {
         bytes_ += piece.size();
-        if (done_before_) return;
+        if (skips_) return;
         if (encoder_) {
-            document_.text += piece;  // a word may continue in the next piece
+            cutter_.add(piece, [this](std::string part) { encode(std::move(part), false); });
         } else {
-            set_of(document_).append_bytes(piece);
+            set_of(part_).append_bytes(piece);
         }
     }
 
     void end() override {
-        if (done_before_) return;
+        if (skips_) return;
         if (encoder_) {
-            encoder_->add(std::move(document_));
+            encode(cutter_.take_rest(), true);
         } else {
-            end_document(document_);
+            end_document(part_);
         }
     }
 
@@ -67,6 +76,9 @@ class Splitter final : public DocumentSink {
         if (encoder_) encoder_->finish();
         result.train = train_.finish();
         result.val = val_.finish();
+        result.longest_part = longest_part_;
+        output_.record("train", {result.train.shards.size(), documents_});
+        output_.record("val", {result.val.shards.size(), documents_});
     }
 
   private:
@@ -77,70 +89,49 @@ class Splitter final : public DocumentSink {
         // The top 53 bits of the hash as a number in [0, 1).
         return static_cast<double>(xxh64(name) >> 11) * 0x1p-53 < options_.val_fraction;
     }
-    ShardSet& set_of(const EncodedDocument& document) { return document.validation ? val_ : train_; }
-    SplitProgress& progress_of(const EncodedDocument& document) {
-        return document.validation ? progress_.val : progress_.train;
+    ShardSet& set_of(const EncodedPart& part) { return part.validation ? val_ : train_; }
+
+    void encode(std::string text, bool is_last) {
+        longest_part_ = std::max<uint64_t>(longest_part_, text.size());
+        EncodedPart part = part_;
+        part.text = std::move(text);
+        part.is_last = is_last;
+        part_.is_first = false;
+        encoder_->add(std::move(part));
     }
 
-    void write(const EncodedDocument& document) {
-        ShardSet& set = set_of(document);
-        set.begin_document();
-        set.append_tokens(document.ids, document.text.size());
-        end_document(document);
+    void write(const EncodedPart& part) {
+        ShardSet& set = set_of(part);
+        if (part.is_first) set.begin_document();
+        set.append_tokens(part.ids, part.text.size());
+        if (part.is_last) end_document(part);
     }
 
-    void end_document(const EncodedDocument& document) {
-        if (!set_of(document).end_document()) return;
-        progress_of(document) = {set_of(document).complete(), document.number + 1};
-        progress_.write(options_.output);
+    void end_document(const EncodedPart& part) {
+        if (set_of(part).end_document())
+            output_.record(part.validation ? "val" : "train", {set_of(part).complete(), part.document + 1});
     }
 
     const TokenizeOptions& options_;
+    ShardOutput& output_;
     ShardSet train_, val_;
-    Unfinished progress_;
+    const Unfinished done_before_;        // by an earlier call
     std::optional<EncodeAhead> encoder_;  // empty: bytes are the tokens
-    EncodedDocument document_;            // as far as it has come
-    bool done_before_ = false;            // it is in a shard of an earlier call
-    uint64_t documents_ = 0, bytes_ = 0;
+    TextCutter cutter_;
+    EncodedPart part_;    // of the document at hand, the next part without its text
+    bool skips_ = false;  // the document is in a shard of an earlier call
+    uint64_t documents_ = 0, bytes_ = 0, longest_part_ = 0;
     uint64_t files_before_ = 0, total_ = 0;  // bytes
 };
 
-// Marks the output as unfinished while it exists.
-class Marker {
-  public:
-    Marker(const std::string& directory, const Unfinished& progress) : directory_(directory) {
-        progress.write(directory);
-    }
-    ~Marker() { io::Disk::system().unlink(Unfinished::path_in(directory_).c_str()); }
-    Marker(const Marker&) = delete;
-    Marker& operator=(const Marker&) = delete;
-
-  private:
-    std::string directory_;
-};
-
-// Equal for calls that write the same shards, judged by names and sizes of the files; 0 if a text cannot be read again.
-uint64_t request_of(const TokenizeOptions& options, const std::vector<SourceFile>& sources,
-                    const ShardHeader& header) {
-    std::string text =
+// Equal for calls that write the same shards.
+TextRequest request_of(const TokenizeOptions& options, const std::vector<SourceFile>& sources,
+                       const ShardHeader& header) {
+    return TextRequest::of(
         fmt::format("{} {} {} {} {} {} {} {} {} {}", header.tokenizer, header.boundary_token, header.width,
                     options.val_every, options.val_fraction, options.max_shard_tokens, options.max_bytes,
-                    options.source.lines, options.source.strip_licence, options.source.text_field);
-    for (const SourceFile& source : sources) {
-        if (source.path == standard_input) return 0;
-        text += fmt::format("\n{} {}", source.bytes, source.name);
-    }
-    return std::max<uint64_t>(1, xxh64(text));
-}
-
-// Removes what an earlier call left of shards that it did not complete.
-void remove_incomplete(const std::string& directory, const Unfinished& progress) {
-    for (const std::string& name : io::list_directory(directory))
-        for (const auto& [split, shards] :
-             {std::pair("train", progress.train.shards), {"val", progress.val.shards}})
-            if (name.starts_with(fmt::format("{}_", split)) && name.find(".bin") != std::string::npos &&
-                (!name.ends_with(".bin") || name >= fmt::format("{}_{:06}.bin", split, shards)))
-                io::remove_file(io::join_path(directory, name));
+                    options.source.lines, options.source.strip_licence, options.source.text_field),
+        sources);
 }
 
 void check_options(const TokenizeOptions& options) {
@@ -182,24 +173,15 @@ TokenizeResult tokenize(const TokenizeOptions& options) {
     const uint64_t tokens = tokenizer.tokenizer ? total / 2 : total;
     const uint64_t needed = tokens * static_cast<uint64_t>(tokenizer.header.width) + total / 64;
 
-    Unfinished progress{request_of(options, sources, tokenizer.header), {}, {}};
-    const std::optional<Unfinished> earlier = Unfinished::read(options.output);
-    if (earlier && !options.replace) {
-        if (earlier->request != progress.request || earlier->request == 0)
-            throw Error(
-                ExitCode::usage,
-                fmt::format("{} holds the unfinished shards of other texts or options", options.output),
-                "repeat that call to complete them, or allow replacing");
-        progress = *earlier;
-        result.resumed_shards = progress.train.shards + progress.val.shards;
-        remove_incomplete(options.output, progress);
-    } else {
-        prepare_output(options.output, options.replace, needed);
-    }
-    const Marker marker(options.output, progress);
-    if (tokenizer.tokenizer) keep_tokenizer(options.tokenizer.path, options.output);
-
-    Splitter splitter(options, tokenizer, progress);
+    ShardOutput output(
+        {.directory = options.output,
+         .replace = options.replace,
+         .bytes = needed,
+         .request = request_of(options, sources, tokenizer.header),
+         .kept = tokenizer.tokenizer ? tokenizer_files(options.tokenizer.path) : std::vector<KeptFile>{},
+         .disk = options.disk});
+    result.resumed_shards = output.progress().train.shards + output.progress().val.shards;
+    Splitter splitter(options, tokenizer, output);
     uint64_t before = 0;
     for (const SourceFile& source : sources) {
         splitter.begin_file(before, bytes);
@@ -210,7 +192,9 @@ TokenizeResult tokenize(const TokenizeOptions& options) {
         before += source.bytes;
     }
     splitter.finish(result);
-    require(result.train.documents + result.val.documents > 0, ExitCode::data, "the inputs hold no text");
+    require(result.train.documents + result.val.documents > 0, ExitCode::data, "the inputs hold no text{}",
+            result.limited ? ": the first document has more bytes than --max-bytes" : "");
+    result.others = output.finish(result.train, result.val);
     return result;
 }
 
@@ -225,6 +209,11 @@ std::string to_text(const TokenizeResult& result) {
     if (result.excluded.files > 0)
         text += fmt::format("{} files excluded, {} of text\n", result.excluded.files,
                             human_bytes(static_cast<int64_t>(result.excluded.bytes)));
+    if (result.longest_part >= long_part)
+        text += fmt::format(
+            "warning: {} of one document were held in memory: no earlier place is known at which this "
+            "tokenizer's text may be cut\n",
+            human_bytes(static_cast<int64_t>(result.longest_part)));
     for (const std::string& pattern : result.unmatched)
         text += fmt::format(
             "warning: --exclude {} matches no file (patterns are compared with the path below the input "
@@ -239,7 +228,7 @@ std::string to_text(const TokenizeResult& result) {
     };
     line("train", result.train);
     line("val", result.val);
-    return text;
+    return text + name_others(result.others);
 }
 
 }  // namespace longreach::data

@@ -84,13 +84,19 @@ std::shared_ptr<const tokenizer::Tokenizer> load_tokenizer(const std::string& pa
     return std::make_shared<const tokenizer::Tokenizer>(parse(main_file(path), pattern));
 }
 
+std::vector<KeptFile> tokenizer_files(const std::string& path) {
+    const std::string file = main_file(path), merges = merges_beside(file);
+    std::string content = read(file);
+    if (content.find_first_not_of(" \t\r\n") != content.find('{')) return {};
+    if (merges.empty()) return {{"tokenizer.json", std::move(content)}};
+    return {{"vocab.json", std::move(content)}, {"merges.txt", read(merges)}};
+}
+
 bool keep_tokenizer(const std::string& path, const std::string& directory) {
-    const std::string file = main_file(path), merges = merges_beside(file), content = read(file);
-    if (content.find_first_not_of(" \t\r\n") != content.find('{')) return false;
-    io::write_file_atomically(io::join_path(directory, merges.empty() ? "tokenizer.json" : "vocab.json"),
-                              content);
-    if (!merges.empty()) io::write_file_atomically(io::join_path(directory, "merges.txt"), read(merges));
-    return true;
+    const std::vector<KeptFile> files = tokenizer_files(path);
+    for (const KeptFile& file : files)
+        io::write_file_atomically(io::join_path(directory, file.name), file.content);
+    return !files.empty();
 }
 
 FileTokenizer open_tokenizer(const TokenizerOptions& options) {

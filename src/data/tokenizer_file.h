@@ -26,8 +26,14 @@ struct FileTokenizer {
 std::shared_ptr<const tokenizer::Tokenizer> load_tokenizer(const std::string& path,
                                                            const std::string& pattern = {});
 
-// Copies the files of a tokenizer into a directory, under names by which load_tokenizer(directory) finds them. False for a
-// rank file: its pattern is in no file.
+// The files of a tokenizer under names by which load_tokenizer(directory) finds them. None for a rank file: its pattern
+// is in no file.
+struct KeptFile {
+    std::string name, content;
+};
+std::vector<KeptFile> tokenizer_files(const std::string& path);
+
+// Copies them into a directory. False if there are none.
 bool keep_tokenizer(const std::string& path, const std::string& directory);
 
 FileTokenizer open_tokenizer(const TokenizerOptions& options);

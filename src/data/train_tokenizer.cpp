@@ -1,8 +1,11 @@
 #include "data/train_tokenizer.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "data/text_cutter.h"
 #include "tokenizer/formats.h"
 #include "tokenizer/tokenizer.h"
 
@@ -10,31 +13,38 @@ namespace longreach::data {
 
 namespace {
 
+// Where words end whatever follows.
+Cuts word_cuts() {
+    tokenizer::Definition definition;
+    definition.splits.push_back(tokenizer::PatternSplit{tokenizer::Pattern(tokenizer::gpt2_pattern, {})});
+    return cuts_of(definition);
+}
+
 class Counter final : public DocumentSink {
   public:
     Counter(uint64_t max_bytes, TrainTokenizerResult& result) : max_bytes_(max_bytes), result_(result) {}
 
     bool begin(const std::string&, uint64_t bytes) override {
-        if (max_bytes_ > 0 && (result_.bytes >= max_bytes_ || bytes > max_bytes_ - result_.bytes))
-            return false;
+        if (room() == 0 || bytes > room()) return false;
         ++result_.documents;
         return true;
     }
+    uint64_t room() const override {
+        if (max_bytes_ == 0) return DocumentSink::room();
+        return max_bytes_ - std::min(max_bytes_, result_.bytes);
+    }
     void text(std::string_view piece) override {
-        document_ += piece;  // a word may continue in the next piece
+        cutter_.add(piece, [this](const std::string& part) { words.add(part); });
         result_.bytes += piece.size();
     }
-    void end() override {
-        words.add(document_);
-        document_.clear();
-    }
+    void end() override { words.add(cutter_.take_rest()); }
 
     tokenizer::WordCounter words;
 
   private:
     uint64_t max_bytes_;
     TrainTokenizerResult& result_;
-    std::string document_;
+    TextCutter cutter_{word_cuts()};
 };
 
 }  // namespace

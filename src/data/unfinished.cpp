@@ -30,12 +30,12 @@ SplitProgress progress_of(const json::Value& root, const char* split, const std:
 }  // namespace
 
 std::string Unfinished::path_in(const std::string& directory) {
-    return io::join_path(directory, "unfinished.json");
+    return io::join_path(directory, name);
 }
 
 std::optional<Unfinished> Unfinished::read(const std::string& directory) {
     const std::string path = path_in(directory);
-    if (io::kind_of(path, io::Links::refuse) != io::PathKind::file) return std::nullopt;
+    if (io::kind_of(path, io::Links::refuse) == io::PathKind::missing) return std::nullopt;
     json::ParseOptions parse;
     parse.code = ExitCode::data;
     const json::Value root =
@@ -44,17 +44,16 @@ std::optional<Unfinished> Unfinished::read(const std::string& directory) {
     const std::string* text = request != nullptr ? request->to_string() : nullptr;
     uint64_t hash = 0;
     require(text != nullptr && parse_hash64(*text, hash), ExitCode::data, "{} is damaged: no request", path);
-    return Unfinished{hash, progress_of(root, "train", path), progress_of(root, "val", path)};
+    const json::Value* publishing = root.find("publishing");
+    return Unfinished{hash, progress_of(root, "train", path), progress_of(root, "val", path),
+                      publishing != nullptr && publishing->to_bool().value_or(false)};
 }
 
-void Unfinished::write(const std::string& directory) const {
-    const json::Value root = json::Value::object(
+void Unfinished::write(const std::string& directory, io::Disk& disk) const {
+    json::Value root = json::Value::object(
         {{"request", format_hash64(request)}, {"train", to_json(train)}, {"val", to_json(val)}});
-    io::write_file_atomically(path_in(directory), json::write(root, json::Style::pretty) + "\n");
-}
-
-void Unfinished::remove(const std::string& directory) {
-    io::remove_file(path_in(directory));
+    if (publishing) root.set("publishing", true);
+    io::write_file_atomically(path_in(directory), json::write(root, json::Style::pretty) + "\n", disk);
 }
 
 }  // namespace longreach::data

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "io/disk.h"
+
 namespace longreach::data {
 
 // Of one split: the shards that are complete, and the number of the first document that is in none of them.
@@ -14,13 +16,14 @@ struct SplitProgress {
 
 struct Unfinished {
     uint64_t request = 0;  // identifies the texts and the options; 0: cannot be continued
-    SplitProgress train, val;
+    SplitProgress train = {}, val = {};
+    bool publishing = false;  // a complete replacement is being moved into the directory
 
+    static constexpr const char* name = "unfinished.json";
     static std::string path_in(const std::string& directory);
     // What the directory holds; nothing if its contents are complete.
     static std::optional<Unfinished> read(const std::string& directory);
-    void write(const std::string& directory) const;
-    static void remove(const std::string& directory);
+    void write(const std::string& directory, io::Disk& disk) const;
 };
 
 }  // namespace longreach::data

@@ -89,7 +89,35 @@ TEST_CASE("packed text gives the shards of the text, also of the same documents 
                         .output = dir / (std::string(directory) + "-out"),
                         .val_fraction = 0.1});
     CHECK(shards_of(dir / "plain-out") == shards_of(dir / "packed-out"));
-    CHECK(shards_of(dir / "plain-out").size() == 2);
+    CHECK(shards_of(dir / "plain-out").size() == 3);  // one of each split, and their list
+}
+
+TEST_CASE("a limit of bytes holds for what an archive unpacks to") {
+    if (!unpacks("gzip")) return;
+    const TempDir dir;
+    std::filesystem::create_directory(dir / "in");
+    put(dir / "in/a.txt", std::string(300'000, 'a'));
+    put(dir / "in/b.txt", std::string(300'000, 'b'));
+    const auto tokenize = [&](const std::string& out, uint64_t limit) {
+        return data::tokenize(
+            {.source = {.inputs = {dir / "in"}}, .output = dir / out, .replace = true, .max_bytes = limit});
+    };
+    const std::vector<uint64_t> limits{300'000, 599'999, 600'000};
+    std::vector<std::map<std::string, std::string>> plain;
+    for (const uint64_t limit : limits) {
+        tokenize("plain", limit);
+        plain.push_back(shards_of(dir / "plain"));
+    }
+    gzip(dir / "in/a.txt");
+    gzip(dir / "in/b.txt");
+    for (size_t i = 0; i < limits.size(); ++i) {
+        const data::TokenizeResult result = tokenize("packed", limits[i]);
+        CHECK(result.limited == (limits[i] < 600'000));
+        CHECK(result.train.source_bytes == (limits[i] < 600'000 ? 300'000 : 600'000));
+        CHECK(shards_of(dir / "packed") == plain[i]);
+    }
+    CHECK(contains(error_of([&] { tokenize("none", 299'999); }),
+                   "3: the inputs hold no text: the first document has more bytes than --max-bytes"));
 }
 
 TEST_CASE("archives that are damaged or end early are refused, at every length") {

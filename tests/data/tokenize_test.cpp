@@ -137,12 +137,18 @@ TEST_CASE("JSONL: one document per line, by field; errors name the line") {
     for (int i = 0; i < 20000; ++i) many += fmt::format("{{\"text\": \"document {}\"}}\n", i);
     CHECK(run(many).train.documents == 20000);
     const auto outcome = [&](const std::string& text) { return error_of([&] { run(text); }); };
+    const std::string shard = get(dir / "out/train_000000.bin");
     CHECK(contains(outcome("{\"text\": \"a\"}\n{\"text\": 3}\n"),
                    "in.jsonl line 2: field text is not a string"));
     CHECK(contains(outcome("{\"text\": \"a\"}\n{\"txt\": \"b\"}\n"), "in.jsonl line 2 has no field text"));
     CHECK(contains(outcome("[1]\n"), "in.jsonl line 1 is not a JSON object"));
     CHECK(contains(outcome("{\"text\": \"a\"\n"), "3: "));
-    CHECK(io::list_directory(dir / "out").empty());  // a failed run leaves no shard
+    // A failed run leaves no shard, and the earlier ones as they were.
+    CHECK(io::list_directory(dir / "out") == std::vector<std::string>{"shards.json", "train_000000.bin"});
+    CHECK(get(dir / "out/train_000000.bin") == shard);
+    std::filesystem::remove_all(dir / "out");
+    CHECK(contains(outcome("{\"text\": \"a\"\n"), "3: "));
+    CHECK(io::list_directory(dir / "out").empty());
 }
 
 TEST_CASE("validation documents: every n-th, or a fraction that does not depend on the others") {
