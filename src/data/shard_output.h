@@ -29,8 +29,7 @@ struct OutputOptions {
 
 class ShardOutput {
   public:
-    // Locks the directory (Error(ExitCode::locked) if another process has it) and checks all there is to check before it
-    // changes anything.
+    // Locks the directory, or Error(ExitCode::locked), and checks everything before it changes anything.
     explicit ShardOutput(OutputOptions options);
     // Without finish(): what is complete stays to be continued; if nothing is, or it cannot be, nothing stays.
     ~ShardOutput();

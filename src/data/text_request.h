@@ -24,8 +24,7 @@ struct TextRequest {
 
     static constexpr const char* name = "unfinished.inputs";
     void write(const std::string& directory, io::Disk& disk) const;
-    // The first text that is not what it was when the shards in `directory` were begun; empty if the difference is
-    // another one.
+    // The first text that changed since the shards in `directory` were begun; empty if something else differs.
     std::string changed_since(const std::string& directory) const;
 };
 

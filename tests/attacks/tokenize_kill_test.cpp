@@ -112,7 +112,7 @@ TEST_CASE("tokenize: killed at random moments, the same call ends with the same 
         }
         Contents expected = whole;
         if (replaces) expected["notes.txt"] = "precious";
-        CHECK(contents_of(home.dir / "out") == expected);
+        CHECK((contents_of(home.dir / "out") == expected));
     }
     CHECK(killed > 0);
 }
@@ -136,13 +136,13 @@ TEST_CASE("tokenize: of two calls at once into one directory the second ends wit
             if (contains(process->err(), "is in use by another process that writes shards")) ++refused;
         for (const int code : {one, two})
             CHECK((code == 0 || code == 10 || code == 2));  // 2: it came after the end
-        CHECK(contents_of(home.dir / "out") == contents_of(home.dir / "whole"));
+        CHECK((contents_of(home.dir / "out") == contents_of(home.dir / "whole")));
     }
     CHECK(refused > 0);
     // A link to the directory is one like any other to replace through.
     CHECK(home.run(home.command("link", {"--replace"})).code == 0);
     CHECK(fs::is_symlink(home.dir / "link"));
-    CHECK(contents_of(home.dir / "out") == contents_of(home.dir / "whole"));
+    CHECK((contents_of(home.dir / "out") == contents_of(home.dir / "whole")));
 }
 
 TEST_CASE("tokenize: standard input is cut at --max-bytes, between characters") {
@@ -164,7 +164,7 @@ TEST_CASE("tokenize: standard input is cut at --max-bytes, between characters") 
                                      "--max-bytes", std::to_string(limit)});
         CAPTURE(f.err);
         REQUIRE(f.code == 0);
-        CHECK(shard_of(home.dir / "out") == "|" + text.substr(0, bytes));
+        CHECK((shard_of(home.dir / "out") == "|" + text.substr(0, bytes)));
         CHECK(contains(f.out, "left out") == (limit < text.size()));
     }
     // Lines are documents of known sizes.
