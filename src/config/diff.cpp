@@ -7,6 +7,20 @@
 namespace longreach::config {
 namespace {
 
+// A config that a run holds was written by this program: 10.0 of the user's file is 10 there.
+bool equal_values(const json::Value& a, const json::Value& b) {
+    const json::Array *array = a.to_array(), *other_array = b.to_array();
+    if (array != nullptr && other_array != nullptr)
+        return std::ranges::equal(*array, *other_array, equal_values);
+    const json::Object *object = a.to_object(), *other_object = b.to_object();
+    if (object != nullptr && other_object != nullptr)
+        return std::ranges::equal(*object, *other_object, [](const json::Member& m, const json::Member& n) {
+            return m.key == n.key && equal_values(m.value, n.value);
+        });
+    if (a.kind() != b.kind() && a.to_number() && b.to_number()) return *a.to_number() == *b.to_number();
+    return a == b;
+}
+
 const FieldInfo* element_named(const FieldInfo& container, std::string_view name) {
     for (const FieldInfo& element : container.elements)
         if (element.name == name) return &element;
@@ -23,7 +37,7 @@ void add_leaves(const FieldInfo& held, const FieldInfo& start, bool on_left, boo
         out.push_back(std::move(d));
     };
     if (held.kind != FieldInfo::Kind::section) {
-        if (to_json(held) != to_json(start)) add(held);
+        if (!equal_values(to_json(held), to_json(start))) add(held);
         return;
     }
     for (size_t i = 0; i < held.fields.size(); ++i)
@@ -46,7 +60,8 @@ void compare(const FieldInfo& left, const FieldInfo& right, std::vector<Differen
     check(left.kind == right.kind && left.fields.size() == right.fields.size(),
           "configs of two structs compared at {}", left.path);
     if (holds_value(left)) {
-        if (left.value != right.value) out.push_back({left.path, left.value, right.value, left.resumable});
+        if (!equal_values(left.value, right.value))
+            out.push_back({left.path, left.value, right.value, left.resumable});
         return;
     }
     if (left.kind == FieldInfo::Kind::section) {
