@@ -321,7 +321,7 @@ void AttentionLayer::learn_index(StepContext& run, const Memory& memory, const T
     const Tensor qkv = saved.qkv.first_rows(n), lse = saved.lse.shaped({config_.heads, n});
     AttentionSpec scores = spec(run, saved, false);
     if (forget_) scores.forget = forget_.sums(saved.forget, n);
-    index_.learn(run, index_losses_.range(index_place_ * n, n), saved.workspace.index, xn, queries_of(qkv),
+    index_.learn(run, run.index_losses.range(index_place_ * n, n), saved.workspace.index, xn, queries_of(qkv),
                  keys_of(qkv), lse, scores, tables_);
 }
 

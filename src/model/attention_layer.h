@@ -94,10 +94,7 @@ class AttentionLayer : public Mixer {
     void gather_maxima(Tensor max, bool absolute) override;
     void clip_scores(Ops& ops, const FlatParams& weights, float limit) const override;
     bool has_index() const override { return bool(index_); }
-    void gather_index_losses(Tensor losses, int64_t place) override {
-        index_losses_ = losses;
-        index_place_ = place;
-    }
+    void place_index_losses(int64_t place) override { index_place_ = place; }
     void learn_index(StepContext& run, const Memory& memory, const Tensor& xn) const override;
 
   private:
@@ -152,7 +149,6 @@ class AttentionLayer : public Mixer {
     Tensor maxima_;  // [H]
     bool gathers_maxima_ = false, absolute_maxima_ = false;
     bool index_chooses_ = false;  // in evaluations
-    Tensor index_losses_;         // f32 [layers with an index * N]
     int64_t index_place_ = 0;     // among these layers
 };
 

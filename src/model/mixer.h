@@ -53,9 +53,9 @@ class Mixer {
     virtual void clip_scores(Ops&, const FlatParams&, float /*limit*/) const {}
 
     // From now on a training pass of N tokens writes the losses of the mixer's index of keys, f32 [N], to elements
-    // [place N, place N + N).
+    // [place N, place N + N) of StepContext::index_losses.
     virtual bool has_index() const { return false; }
-    virtual void gather_index_losses(Tensor, int64_t /*place*/) {}
+    virtual void place_index_losses(int64_t /*place*/) {}
     // The part of backward() that trains the index, which needs nothing of the rest.
     virtual void learn_index(StepContext&, const Memory&, const Tensor& /*xn*/) const {}
 };

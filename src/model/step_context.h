@@ -70,6 +70,7 @@ struct StepContext {
     const Generation* generation = nullptr;  // null: an ordinary pass
     bool probing = observer != nullptr;      // of a pass that is observed, also where a part of it is not
     float gradient_scale = 0;                // of every loss, in training
+    Tensor index_losses{};  // f32 [layers with an index * N], of a pass through the layers in training
 
     bool decoding() const { return generation != nullptr && generation->step(); }
     int64_t position() const { return generation != nullptr ? generation->position : 0; }

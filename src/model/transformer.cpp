@@ -133,12 +133,11 @@ void Transformer::plan_training(Arena& arena, Ops& ops, const PlanSize& size, bo
         a.cross.values.dfirst = arena.activation("dfirst_values", {n, a.cross.values.first.cols()});
     a.workspace = Block::plan_workspace(arena, ops, blocks_, a.blocks, n, size.lengths, true);
     a.head = head_->plan(arena, n, true);
-    if (const int64_t indexes = indexed_layers(); indexes > 0) {
+    if (const int64_t indexes = trained_indexes(); indexes > 0)
         index_losses_ = arena.reserve("index_losses", DType::f32, {indexes * n});
-        int64_t place = 0;
-        for (Block& block : blocks_)
-            if (block.mixer().has_index()) block.mixer().gather_index_losses(index_losses_, place++);
-    }
+    int64_t place = 0;
+    for (Block& block : blocks_)
+        if (block.mixer().has_index()) block.mixer().place_index_losses(place++);
 }
 
 int64_t Transformer::indexed_layers() const {
@@ -291,6 +290,7 @@ void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const Fl
     done(blocks_.size() + 1);
     for (size_t i = depth(); i-- > 0;) {
         if (!in_last_pass(i)) run.gradients.write = Write::add;  // to those of the later passes
+        run.index_losses = index_losses_at(i, n);
         block_at(i).backward(run, dx, a.blocks[i], a.cross, a.workspace);
         if (i < blocks_.size()) done(i + 1);
     }
@@ -315,7 +315,10 @@ void Transformer::learn_indexes(StepContext& run, Activations& a, ParameterTraff
     const int64_t n = run.batch.count();
     // For the losses; the gradients at the head are not used.
     head_->forward_backward(run, a.dx.first_rows(n), a.head, a.x.first_rows(n), run.gradient_scale);
-    for (size_t i = depth(); i-- > 0;) block_at(i).learn_index(run, a.blocks[i]);
+    for (size_t i = depth(); i-- > 0;) {
+        run.index_losses = index_losses_at(i, n);
+        block_at(i).learn_index(run, a.blocks[i]);
+    }
     for (size_t segment = segments_.size(); traffic != nullptr && segment-- > 0;)
         run.ops.host_step([=] { traffic->done(static_cast<int64_t>(segment)); });
 }
@@ -335,7 +338,12 @@ Tensor Transformer::training_losses(int64_t tokens) const {
 }
 
 Tensor Transformer::index_losses(int64_t tokens) const {
-    return index_losses_.first(indexed_layers() * tokens);
+    return index_losses_.first(trained_indexes() * tokens);
+}
+
+Tensor Transformer::index_losses_at(size_t place, int64_t tokens) const {
+    const int64_t pass = static_cast<int64_t>(place / blocks_.size()), each = indexed_layers() * tokens;
+    return each > 0 ? index_losses_.range(pass * each, each) : Tensor();
 }
 
 Tensor Transformer::evaluation_losses(int64_t tokens) const {

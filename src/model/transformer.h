@@ -66,11 +66,13 @@ class Transformer {
     double capped_logit(double logit) const { return head_->capped(logit); }
     // f32 [N] of the last call; training and evaluation may share the memory.
     Tensor training_losses(int64_t tokens) const;
-    // Layers with an index of keys, and the losses of those indexes in the last training pass, f32 [layers * N].
+    // Layers with an index of keys; those of all passes; and the losses of these in the last training step,
+    // f32 [trained_indexes * N].
     int64_t indexed_layers() const;
+    int64_t trained_indexes() const { return indexed_layers() * config_.loops; }
+    Tensor index_losses(int64_t tokens) const;
     // Training passes compute the gradients of indexes alone; those of other parameters mean nothing then.
     void train_indexes_alone() { indexes_alone_ = true; }
-    Tensor index_losses(int64_t tokens) const;
     Tensor evaluation_losses(int64_t tokens) const;
     // i32 [N] of the last forward(): the most likely next token at each position, scored or not.
     Tensor evaluation_best(int64_t tokens) const;
@@ -99,6 +101,7 @@ class Transformer {
     void plan_common(Arena& arena, Activations& a, const PlanSize& size, bool document_mask, bool training);
     Coefficient taken_back(const StepContext& run) const { return {run.weight(backout_mix_), -1, 0}; }
     void build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks) const;
+    Tensor index_losses_at(size_t place, int64_t tokens) const;  // of the pass of the block at this place
     void learn_indexes(StepContext& run, Activations& a, ParameterTraffic* traffic);
     void run_forward(StepContext& run, Activations& a, ParameterTraffic* traffic = nullptr);
     size_t depth() const { return blocks_.size() * static_cast<size_t>(config_.loops); }

@@ -146,7 +146,7 @@ Stepper::Gradient Stepper::measure(const Stage& stage, data::Loader& loader) {
         std::vector<double> sums(static_cast<size_t>(stage.micro_batches()));
         ops.download(sums.data(), index_losses_.first(stage.micro_batches()));
         gradient.index_loss = std::accumulate(sums.begin(), sums.end(), 0.0) /
-                              static_cast<double>(stage.tokens_per_step * model.indexed_layers());
+                              static_cast<double>(stage.tokens_per_step * model.trained_indexes());
     }
     optim::Optimizer::GradientNorms norms = optimizer_.gradient_norms(ops);
     gradient.norm = norms.whole;

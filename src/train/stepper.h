@@ -21,7 +21,7 @@ namespace longreach::train {
 
 struct StepOutcome {
     double loss = 0, gradient_norm = 0, lr = 0, largest_score = 0;
-    std::optional<double> index_loss = {};  // per token and layer with an index of keys
+    std::optional<double> index_loss = {};  // per token and layer with an index of keys, mean of all passes
     std::vector<double> layer_gradient_norms = {};
     bool finite = false;   // whether loss and gradient norm are finite
     bool applied = false;  // false: nothing changed, not even the moments

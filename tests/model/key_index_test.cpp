@@ -58,3 +58,34 @@ TEST_CASE(
         CHECK(owned == 3 * indexed->model().indexed_layers());
     }
 }
+
+TEST_CASE("an index of keys: losses are those of every pass, not of the first alone") {
+    SmallModel looped{"one layer, two passes", tiny_model(1), true};
+    looped.config.train_context = 8;
+    looped.config.attention.index_heads = 2;
+    looped.config.loops = 2;
+    SmallModel stacked = looped;
+    stacked.config.layers = 2;
+    stacked.config.loops = 1;
+    const auto one = make_fixture(looped, {.threads = 1}), two = make_fixture(stacked, {.threads = 1});
+    for (const model::Param& p : two->params().params()) {
+        const size_t digit = std::string("layers.").size();
+        std::string name = p.name;
+        if (name.starts_with("layers.")) name[digit] = '0';
+        const auto from = one->host_weights.begin() + one->params().find(name)->offset;
+        std::copy_n(from, p.count(), two->host_weights.begin() + p.offset);
+    }
+    const Example example = make_example(looped);
+    CHECK(one->train(example).losses == two->train(example).losses);
+    const auto n = static_cast<int64_t>(example.tokens.size());
+    const auto losses = [&](ModelFixture& of) {
+        const Tensor t = of.model().index_losses(n);
+        std::vector<float> host(static_cast<size_t>(t.count()));
+        of.ops().download(host.data(), t);
+        return host;
+    };
+    const std::vector<float> of_passes = losses(*one);
+    CHECK(of_passes == losses(*two));
+    CHECK(of_passes.size() == static_cast<size_t>(2 * n));
+    CHECK(!std::equal(of_passes.begin(), of_passes.begin() + n, of_passes.begin() + n));
+}
