@@ -431,8 +431,8 @@ LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChang
         rethrow(e, text.stages.back().formula, text.keys.back());
     }
     s.has_row = !is_one(s.row);
-    s.has_distance = !is_one(s.gain) || !law::is_number(s.bias.formula, 0);
-    s.has_square = l.row_square != nullptr;
+    s.has_square = l.row_square != nullptr;  // beside it the kernels read the gain, also of 1
+    s.has_distance = s.has_square || !is_one(s.gain) || !law::is_number(s.bias.formula, 0);
     s.counts = law::uses(s.row.formula, law::Variable::n) || s.has_square;
     // A formula with l may leave a parameter out in this layer. What no layer uses is refused by check_scores.
     for (size_t i = 0; i < s.tensors.size(); ++i) {

@@ -49,7 +49,7 @@ struct LayerScore {
     law::Formula factor{};  // of base, at the T of an evaluation; null: 1
     ScorePart row{}, gain{}, bias{}, square{};  // row: by n; square: row_square, by n
     bool has_row = false;                       // the row factor is not 1
-    bool has_distance = false;                  // gain is not 1, or bias not 0
+    bool has_distance = false;                  // gain is not 1, or bias not 0, or a square is added
     bool has_square = false;
     bool counts = false;  // something depends on n
     bool learns() const { return row.learned() || gain.learned() || bias.learned(); }

@@ -159,6 +159,9 @@ inline std::vector<SmallModel> small_variants() {
             a.softcap = 3;
         },
         true);
+    attend(
+        "interpolation by length alone, documents",
+        [](model::AttentionConfig& a) { a.distance = {"si_interp", 10, false, 1, false, 1, 0}; }, true);
     attend("ALiBi, six heads", [](model::AttentionConfig& a) {
         a.heads = 6;
         a.head_dim = 4;
@@ -203,6 +206,10 @@ inline std::vector<SmallModel> small_variants() {
     });
     formula("sum over n and t under a root", "z * sqrt(1 + log1p(t/5) + 0.8*log(0.5*n + 1)) - log1p(t/5)", {},
             true);
+
+    formula("sum under a root that is over n alone once its numbers are known",
+            "z * sqrt(1 + (1 - kappa)*log1p(t/5) + kappa*log(0.5*n + 1)) - p*log1p(t/5)",
+            {{"kappa", {.init = 1}}, {"p", {.init = 0}}});
 
     attend("attention softcap", [](model::AttentionConfig& a) { a.softcap = 1.5; });
     attend("attention softcap, length scale, distance", [](model::AttentionConfig& a) {
