@@ -94,17 +94,19 @@ BoundLaw::BoundLaw(const std::vector<Stage>& stages, const std::vector<Parameter
     std::vector<std::string> names;
     for (const Parameter& p : parameters) names.push_back(p.name);
     std::vector<Formula> formulas;
+    std::vector<bool> of_factor;
     for (stage = 0; stage < static_cast<int64_t>(stages.size()); ++stage) {
         const Stage& s = stages[static_cast<size_t>(stage)];
         std::vector<std::string> own;
         for (const size_t i : s.parameters) own.push_back(names[i]);
         formulas.push_back(renumbered(parse(s.formula, score_variables, own), s.parameters, parameters));
+        of_factor.push_back(s.of_factor);
         uses_context_ = uses_context_ || uses(formulas.back(), Variable::L);
         uses_layer_ = uses_layer_ || uses(formulas.back(), Variable::l);
     }
     size_t blamed = 0;
     try {
-        law_ = separate(formulas, blamed);
+        law_ = separate(formulas, blamed, of_factor);
     } catch (const FormulaError&) {
         stage = static_cast<int64_t>(blamed);
         throw;

@@ -39,6 +39,7 @@ struct Parameter {
 struct Stage {
     std::string formula;
     std::vector<size_t> parameters = {};  // indices into the parameters of the law
+    bool of_factor = false;               // it changes the factor of z alone, and not what was added to it
 };
 // Formulas that share all parameters.
 std::vector<Stage> stages_of(const std::vector<std::string>& formulas, size_t parameters);

@@ -234,7 +234,7 @@ class Separator {
 
 }  // namespace
 
-Law separate(const std::vector<Formula>& stages, size_t& stage) {
+Law separate(const std::vector<Formula>& stages, size_t& stage, const std::vector<bool>& of_factor) {
     Law law;
     Separator separator(law);
     Linear whole{number(1), number(0)};
@@ -251,7 +251,8 @@ Law separate(const std::vector<Formula>& stages, size_t& stage) {
         const Linear l = separator.linear(f, dot ? Variable::dot : Variable::z);
         if (law.softcap != before && stage > 0)
             refuse("a softcap belongs to the first stage: it comes before all factors", f);
-        whole = {l.a * whole.a, l.a * whole.b + l.b};
+        const bool alone = stage < of_factor.size() && of_factor[stage];
+        whole = {l.a * whole.a, alone ? whole.b : l.a * whole.b + l.b};
         // Checked stage by stage, so that a message points into the formula that is to blame.
         separator.set_factor(l.a);
         separator.bias(l.b);

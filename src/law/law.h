@@ -26,9 +26,9 @@ struct Law {
 };
 
 // stages: formulas that are applied in order; `z` of each is the score of the one before, and only the first
-// may use `dot`. Throws FormulaError if the score cannot be separated; `stage` then holds the index
-// of the formula to blame.
-Law separate(const std::vector<Formula>& stages, size_t& stage);
+// may use `dot`. of_factor: stages that change the factor of z alone, and not what was added to it. Throws FormulaError
+// if the score cannot be separated; `stage` then holds the index of the formula to blame.
+Law separate(const std::vector<Formula>& stages, size_t& stage, const std::vector<bool>& of_factor = {});
 
 // With the given variables and parameters (by index; empty: kept) replaced by their values, and constants
 // folded into one number where all arguments are known.

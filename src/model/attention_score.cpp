@@ -52,6 +52,10 @@ class Builder {
             keyed();
         }
         if (out_.stages.empty()) add_stage("z", {}, ".scale.kind");
+        if (!change.factor.empty()) {
+            add_stage(law::find_law(change.factor)->formula, {}, "eval.rope.scale");
+            out_.stages.back().of_factor = true;
+        }
         if (!change.laws.is_null())
             for_entries(change.laws, "eval.score",
                         [&](const std::string& text, const std::string& key) { add_change(text, key); });

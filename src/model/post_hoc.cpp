@@ -105,19 +105,13 @@ std::vector<std::string> PostHocConfig::layer_names() const {
 
 ScoreChange PostHocConfig::score_change(bool turned) const {
     ScoreChange change;
-    json::Array laws;
-    if (scale == "clip_logn") laws.push_back(scale);
+    if (scale == "clip_logn") change.factor = scale;
     if (turned && (kind == "yarn" || scale == "yarn_temp")) {
         // The k of ntk_dynamic is not a ratio of lengths.
         const bool ratio = factor > 0 && kind != "ntk_dynamic";
         change.stretch = ratio ? fmt::format("{}", factor) : "T/L";
     }
-    if (const json::Array* list = score.to_array()) {
-        laws.insert(laws.end(), list->begin(), list->end());
-    } else if (!score.is_null()) {
-        laws.push_back(score);
-    }
-    if (!laws.empty()) change.laws = json::Value(std::move(laws));
+    change.laws = score;
     return change;
 }
 

@@ -14,8 +14,9 @@ namespace longreach::model {
 // What an evaluation changes in the score of a layer.
 struct ScoreChange {
     std::string stretch;  // k of the temperature of yarn: a formula of T and L; "": none
-    json::Value laws;     // that follow those of the layer; null: none
-    bool empty() const { return stretch.empty() && laws.is_null(); }
+    std::string factor;   // the name of a law that changes the factor of z; "": none
+    json::Value laws;     // eval.score: laws that follow those of the layer; null: none
+    bool empty() const { return stretch.empty() && factor.empty() && laws.is_null(); }
 };
 
 // What decides which keys eval.top_k keeps.

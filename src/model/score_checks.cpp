@@ -84,15 +84,6 @@ std::string unknown_parameter(const law::BoundLaw& law, const std::string& name)
                : fmt::format("no law in score has this parameter: did you mean {}?", alternatives(near));
 }
 
-// "eval.score.1" of score_change() as the config has it: without the law of eval.rope.scale, and not as a list.
-std::string change_path(const PostHocConfig& change, const std::string& path) {
-    constexpr std::string_view list = "eval.score.";
-    if (!path.starts_with(list)) return path;
-    const int index = std::stoi(path.substr(list.size())) - (change.scale == "clip_logn" ? 1 : 0);
-    if (index < 0) return "eval.rope.scale";
-    return change.score.is_array() ? fmt::format("eval.score.{}", index) : "eval.score";
-}
-
 }  // namespace
 
 void check_scores(const ModelConfig& model, const std::vector<int64_t>& lengths, config::Problems& p) {
@@ -148,7 +139,7 @@ void check_score_change(const ModelConfig& model, const PostHocConfig& change, i
         const LayerScore score = layer_score(model, layer, change.score_change(turned));
         if (finite(score, "", "eval.score", changed, p)) coarse(score, "", "eval.score", changed, p);
     } catch (const ScoreError& e) {
-        p.add(change_path(change, e.path(model.layout_path(layer))), e.what());
+        p.add(e.path(model.layout_path(layer)), e.what());
     }
 }
 

@@ -101,6 +101,41 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("clip_logn changes the factor of z alone, beside every distance, by keys and as a formula") {
+    model::PostHocConfig change;
+    change.scale = "clip_logn";
+    reference::PostHoc other;
+    other.clip_logn = true;
+    const auto agrees = [&](const model::ModelConfig& m, const model::ModelConfig& same) {
+        const Example example = random_example(m.vocab_size, 2, length, true);
+        ModelFixture fixture(m, {.sequences = 2, .length = length, .document_mask = true});
+        const std::vector<double> expected = reference::losses(same, fixture.named_weights(), example, other);
+        const std::vector<float> actual = losses(change, length, m), plain = losses({}, length, m);
+        const double bound = gradient_epsilon(m, 2 * length) * (1 + 4);
+        double moved = 0;
+        for (size_t n = 0; n < expected.size(); ++n) {
+            CHECK(std::abs(actual[n] - expected[n]) <= bound);
+            moved = std::max(moved, static_cast<double>(std::abs(actual[n] - plain[n])));
+        }
+        CHECK(moved > 10 * bound);
+    };
+    const auto with = [](const std::string& kind) {
+        model::ModelConfig m = mixed_positions();
+        for (auto& [name, layout] : m.layouts) layout.distance.kind = kind;
+        return m;
+    };
+    for (const std::string kind : {"scale_invariant", "log_bias", "alibi", "kerple_log", "kerple_power"}) {
+        CAPTURE(kind);
+        agrees(with(kind), with(kind));
+    }
+    model::ModelConfig written = mixed_positions();
+    for (auto& [name, layout] : written.layouts) layout.score = "z - 2^(-4*(h + 1))*t";
+    agrees(written, with("alibi"));
+    model::ModelConfig capped = with("alibi");
+    for (auto& [name, layout] : capped.layouts) layout.softcap = 0.5;
+    agrees(capped, capped);
+}
+
 TEST_CASE("top_k: the keys or blocks with the largest scores, at every length, as the reference has them") {
     model::ModelConfig m = mixed_positions();
     m.layouts["full"].kv_heads = 1;
