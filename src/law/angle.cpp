@@ -121,25 +121,40 @@ struct Binder {
     Formula parsed(const std::string& text) const {
         const std::span<const Variable> variables =
             change() ? std::span<const Variable>(changed_variables) : trained_variables;
-        const Formula f = parse(text, variables, names);
+        const Formula f = parse_finite(text, variables, names);
         if (uses(f, Variable::theta) && numbers.theta.empty())
             throw FormulaError("theta: the trained angle is not proportional to p", 0, text.size());
-        return rewrite(f, [&](const Formula& part) {
-            return part->kind == Node::Kind::parameter ? formulas[part->parameter] : nullptr;
-        });
+        check_solvers(
+            f,
+            [&](const Formula& argument) -> std::optional<double> {
+                const Formula of_model = known(argument);
+                for (const Variable v : {Variable::p, Variable::m, Variable::theta})
+                    if (uses(of_model, v)) return std::nullopt;
+                return evaluate(of_model, {});
+            },
+            false);
+        return known(f);
     }
 
-    Formula of_pair(const Formula& f, size_t pair) const {
-        std::vector<std::pair<Variable, double>> values{{Variable::m, static_cast<double>(pair)},
-                                                        {Variable::d, as_double(numbers.head_dim)},
+    // Without names, and with numbers for what all pairs share, so that they share its value too.
+    Formula known(const Formula& f) const {
+        const Formula unnamed = rewrite(f, [&](const Formula& part) {
+            return part->kind == Node::Kind::parameter ? formulas[part->parameter] : nullptr;
+        });
+        std::vector<std::pair<Variable, double>> values{{Variable::d, as_double(numbers.head_dim)},
                                                         {Variable::l, as_double(numbers.layer)},
                                                         {Variable::layers, as_double(numbers.layers)},
                                                         {Variable::L, as_double(numbers.train_context)}};
         if (change()) {
             values.emplace_back(Variable::T, as_double(numbers.length));
             values.emplace_back(Variable::R, static_cast<double>(numbers.pairs));
-            if (!numbers.theta.empty()) values.emplace_back(Variable::theta, numbers.theta[pair]);
         }
+        return resolve(unnamed, values);
+    }
+
+    Formula of_pair(const Formula& f, size_t pair) const {
+        std::vector<std::pair<Variable, double>> values{{Variable::m, static_cast<double>(pair)}};
+        if (change() && !numbers.theta.empty()) values.emplace_back(Variable::theta, numbers.theta[pair]);
         return resolve(f, values);
     }
 

@@ -52,27 +52,6 @@ Formula renumbered(const Formula& f, const std::vector<size_t>& numbers, const s
     return std::make_shared<const Node>(std::move(n));
 }
 
-// Solvers take seconds for a table where they cannot be solved for n alone. number_of: the value of what depends on
-// nothing but the model.
-void check_solvers(const Formula& f, const std::function<std::optional<double>(const Formula&)>& number_of) {
-    for (const Formula& a : f->arguments) check_solvers(a, number_of);
-    if (f->kind != Node::Kind::call) return;
-    const bool cosine = f->function == Function::cosine_scale;
-    if (!cosine && f->function != Function::gaussian_scale) return;
-    const auto refuse = [&](const char* message, const Formula& at) {
-        throw FormulaError(fmt::format("{} {}", name_of(f->function), message), at->begin, at->end);
-    };
-    const auto& x = f->arguments;
-    const bool of_n = x[0]->kind == Node::Kind::variable && x[0]->variable == Variable::n;
-    if (!of_n && !number_of(x[0])) refuse("takes n, or a number in its place", x[0]);
-    const std::optional<double> target = number_of(x.back());
-    if (!target || !(*target > 1 && std::isfinite(*target)))
-        refuse("needs a number above 1 for C, the keys that attention spreads over", x.back());
-    const std::optional<double> head_dim = cosine ? number_of(x[1]) : std::nullopt;
-    if (cosine && (!head_dim || !(*head_dim >= 2 && *head_dim <= 65536)))
-        refuse("needs a number of dimensions from 2 to 65536", x[1]);
-}
-
 Formula held(const Formula& value, const Parameter& p) {
     if (std::isinf(p.least) && std::isinf(p.most)) return value;
     return call(Function::clamp, {value, number(p.least), number(p.most)});
@@ -99,7 +78,8 @@ BoundLaw::BoundLaw(const std::vector<Stage>& stages, const std::vector<Parameter
         const Stage& s = stages[static_cast<size_t>(stage)];
         std::vector<std::string> own;
         for (const size_t i : s.parameters) own.push_back(names[i]);
-        formulas.push_back(renumbered(parse(s.formula, score_variables, own), s.parameters, parameters));
+        formulas.push_back(
+            renumbered(parse_finite(s.formula, score_variables, own), s.parameters, parameters));
         of_factor.push_back(s.of_factor);
         uses_context_ = uses_context_ || uses(formulas.back(), Variable::L);
         uses_layer_ = uses_layer_ || uses(formulas.back(), Variable::l);
@@ -147,14 +127,16 @@ BoundLaw::BoundLaw(const std::vector<Stage>& stages, const std::vector<Parameter
     check_first_values(stage);
     for (stage = 0; stage < static_cast<int64_t>(stages.size()); ++stage)
         for (int64_t h = 0; h < model.heads; ++h)
-            check_solvers(formulas[static_cast<size_t>(stage)],
-                          [&](const Formula& f) -> std::optional<double> {
-                              for (const Variable v : {Variable::n, Variable::t, Variable::z, Variable::dot})
-                                  if (uses(f, v)) return std::nullopt;
-                              for (size_t i = 0; i < parameters_.size(); ++i)
-                                  if (learns(i) && uses_parameter(f, i)) return std::nullopt;
-                              return evaluate(f, values_of(h));
-                          });
+            check_solvers(
+                formulas[static_cast<size_t>(stage)],
+                [&](const Formula& f) -> std::optional<double> {
+                    for (const Variable v : {Variable::n, Variable::t, Variable::z, Variable::dot})
+                        if (uses(f, v)) return std::nullopt;
+                    for (size_t i = 0; i < parameters_.size(); ++i)
+                        if (learns(i) && uses_parameter(f, i)) return std::nullopt;
+                    return evaluate(f, values_of(h));
+                },
+                true);
 }
 
 void BoundLaw::check_first_values(int64_t& stage) const {

@@ -139,9 +139,16 @@ bool is_number(const Formula& f, double value) {
 
 namespace {
 
-// The simpler form of a call that has one, or null. The value is the same for all finite arguments, except
-// that 0/0 becomes 0.
+// The simpler form of a call that has one, or null. The value is the same for all finite arguments, except that
+// 0/x, with an x that is not known, is 0 also where x is.
 Formula simpler(Function f, const std::vector<Formula>& a) {
+    const auto is_zero_of = [&](size_t zero, size_t other) {
+        const Node& n = *a[other];
+        const double product = n.kind != Node::Kind::number ? 0
+                               : f == Function::divide      ? 0 / n.number
+                                                            : 0 * n.number;
+        return is_number(a[zero], 0) && !std::isnan(product);
+    };
     switch (f) {
         case Function::add:
             if (is_number(a[0], 0)) return a[1];
@@ -152,12 +159,12 @@ Formula simpler(Function f, const std::vector<Formula>& a) {
             if (is_number(a[0], 0)) return -a[1];
             break;
         case Function::multiply:
-            if (is_number(a[0], 0) || is_number(a[1], 0)) return number(0);
+            if (is_zero_of(0, 1) || is_zero_of(1, 0)) return number(0);
             if (is_number(a[0], 1)) return a[1];
             if (is_number(a[1], 1)) return a[0];
             break;
         case Function::divide:
-            if (is_number(a[0], 0)) return number(0);
+            if (is_zero_of(0, 1)) return number(0);
             if (is_number(a[1], 1)) return a[0];
             break;
         case Function::power:

@@ -114,6 +114,10 @@ std::string marked(std::string_view text, const FormulaError& error);
 Formula parse(std::string_view text, std::span<const Variable> variables,
               std::span<const std::string> parameters);
 
+// The same, and refuses a part that is infinite or not a number whatever the names stand for, such as 0/0.
+Formula parse_finite(std::string_view text, std::span<const Variable> variables,
+                     std::span<const std::string> parameters);
+
 // Why a parameter of a score cannot have this name; "": it can.
 std::string name_problem(std::string_view name);
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,12 @@ struct Law {
 // may use `dot`. of_factor: stages that change the factor of z alone, and not what was added to it. Throws FormulaError
 // if the score cannot be separated; `stage` then holds the index of the formula to blame.
 Law separate(const std::vector<Formula>& stages, size_t& stage, const std::vector<bool>& of_factor = {});
+
+// Refuses integrals whose arguments are not numbers, as they would take seconds for a table, and targets that have no
+// solution. number_of: the value of what depends on nothing but the model. of_n: n, too, may be an argument, since a
+// table by n is solved on a grid.
+void check_solvers(const Formula& f, const std::function<std::optional<double>(const Formula&)>& number_of,
+                   bool of_n);
 
 // With the given variables and parameters (by index; empty: kept) replaced by their values, and constants
 // folded into one number where all arguments are known.

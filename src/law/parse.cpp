@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <numbers>
+#include <optional>
 
 #include "base/text.h"
 #include "law/formula.h"
@@ -277,6 +278,39 @@ class Parser {
 Formula parse(std::string_view text, std::span<const Variable> variables,
               std::span<const std::string> parameters) {
     return Parser(text, variables, parameters).run();
+}
+
+namespace {
+
+// The value of a part in which no name is left. Throws FormulaError where it, or a part of it, is not finite. Integrals
+// are not computed here, for they take time; check_solvers() looks at the arguments of those that are solved.
+std::optional<double> finite_constant(const Formula& f) {
+    if (f->kind == Node::Kind::number) return f->number;
+    if (f->kind != Node::Kind::call) return std::nullopt;
+    if (f->function == Function::gaussian_scale || f->function == Function::cosine_scale) return std::nullopt;
+    bool known = f->function < Function::max_normal;
+    std::vector<Formula> numbers;
+    for (const Formula& argument : f->arguments) {
+        const std::optional<double> value = finite_constant(argument);
+        known = known && value;
+        if (known) numbers.push_back(number(*value));
+    }
+    if (!known) return std::nullopt;
+    const double value = evaluate(call(f->function, std::move(numbers)), {});
+    if (!std::isfinite(value))
+        throw FormulaError(fmt::format("this is {} everywhere",
+                                       std::isnan(value) ? "not a number" : fmt::format("{}", value)),
+                           f->begin, f->end);
+    return value;
+}
+
+}  // namespace
+
+Formula parse_finite(std::string_view text, std::span<const Variable> variables,
+                     std::span<const std::string> parameters) {
+    const Formula f = parse(text, variables, parameters);
+    finite_constant(f);
+    return f;
 }
 
 std::string name_problem(std::string_view name) {

@@ -114,6 +114,27 @@ TEST_CASE("wrong formulas: exact messages and the part to blame") {
     }
 }
 
+TEST_CASE("wrong formulas: a constant part that is not finite is refused where it stands, not folded away") {
+    const std::pair<const char*, const char*> cases[] = {
+        {"z*(0/0)", "this is not a number everywhere | (0/0)"},
+        {"z + 0*(1/0)*t", "this is inf everywhere | (1/0)"},
+        {"z*(1 + 0*log(0))", "this is -inf everywhere | log(0)"},
+        {"z*where(t < 2, 1, sqrt(1 - 2))", "this is not a number everywhere | sqrt(1 - 2)"},
+        {"z + t*min(1, exp(1000))", "this is inf everywhere | exp(1000)"},
+        {"z*max(1, 0/1)", "accepted"},
+    };
+    for (const auto& [text, expected] : cases) CHECK(refusal(text) == expected);
+    // What is known only with the numbers of the model is not folded to 0 either.
+    const auto first_not_finite = [](const std::string& text) {
+        int64_t stage = 0;
+        const law::BoundLaw law(law::stages_of({text}, 1), {{.name = "a", .init = "0"}}, {}, stage);
+        return law.first_not_finite(8);
+    };
+    CHECK(first_not_finite("z*(1 + a/a)") == "the factor of z is not a number at n = 1");
+    CHECK(first_not_finite("z*(1 + a*log(a))") == "the factor of z is not a number at n = 1");
+    CHECK(first_not_finite("z*(1 + a*log(1 + a))") == "");
+}
+
 TEST_CASE("wrong formulas: size and depth") {
     CHECK(refusal(std::string(1 << 20, '1')) == "a formula of 1048576 bytes; the longest may have 4096 | 1");
     CHECK(refusal(std::string(200, '(') + "z" + std::string(200, ')')) == "nested more than 100 deep | (");
