@@ -230,7 +230,7 @@ ExitCode evaluate(const EvalOptions& options) {
                 "--key-tokens compares losses at two lengths or more; --lengths 1K,8K names two");
         if (!options.judges_itself())
             judge = eval::read_judge(options.key_tokens, scored[0].tokens,
-                                     eval::select(scored[0].set.stream, request).document.size());
+                                     eval::select(scored[0].set.stream, request).document);
     }
     std::optional<tasks::QuestionSamples> questions;
     if (options.asks()) {

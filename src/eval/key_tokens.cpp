@@ -25,8 +25,9 @@ int64_t length_in(std::string_view name) {
     return error == std::errc() && end == name.data() + name.size() ? length : 0;
 }
 
-std::vector<float> losses_in(const io::SafetensorsFile& file, int64_t length, size_t slots,
-                             const std::string& path) {
+std::vector<float> losses_in(const io::SafetensorsFile& file, int64_t length,
+                             std::span<const int32_t> documents, const std::string& path) {
+    const size_t slots = documents.size();
     const std::string name = fmt::format("{}{}", loss_prefix, length);
     const io::StoredTensor* tensor = file.find(name);
     check(tensor != nullptr, "a tensor that is listed is not found");
@@ -35,6 +36,10 @@ std::vector<float> losses_in(const io::SafetensorsFile& file, int64_t length, si
             grouped(static_cast<int64_t>(slots)));
     std::vector<float> losses(slots);
     file.read(*tensor, losses.data(), tensor->bytes());
+    for (size_t i = 0; i < slots; ++i)
+        if (documents[i] >= 0 && !std::isfinite(losses[i]))
+            fail(ExitCode::data, "{}: entry {} of {} is {}; the loss of a scored token is a finite number",
+                 shown(path), i, name, losses[i]);
     return losses;
 }
 
@@ -48,7 +53,8 @@ JudgeLosses judge_of(const std::vector<LengthResult>& results) {
     return {first->length, last->length, first->token_losses, last->token_losses};
 }
 
-JudgeLosses read_judge(const std::string& path, const ScoredTokens& scored, size_t slots) {
+JudgeLosses read_judge(const std::string& path, const ScoredTokens& scored,
+                       std::span<const int32_t> documents) {
     const io::SafetensorsFile file = io::SafetensorsFile::open(path);
     const auto found = file.metadata().find("fingerprint");
     require(found != file.metadata().end(), ExitCode::data,
@@ -67,8 +73,8 @@ JudgeLosses read_judge(const std::string& path, const ScoredTokens& scored, size
         }
     require(judge.short_length < judge.long_length, ExitCode::data,
             "{}: it has the losses of one length; what a longer context helps with takes two", shown(path));
-    judge.at_short = losses_in(file, judge.short_length, slots, path);
-    judge.at_long = losses_in(file, judge.long_length, slots, path);
+    judge.at_short = losses_in(file, judge.short_length, documents, path);
+    judge.at_long = losses_in(file, judge.long_length, documents, path);
     if (const auto name = file.metadata().find("run"); name != file.metadata().end())
         judge.name = name->second;
     return judge;

@@ -29,8 +29,10 @@ struct JudgeLosses {
 };
 // The shortest and the longest length of `results`, which have kept their token losses.
 JudgeLosses judge_of(const std::vector<LengthResult>& results);
-// The same of a file of write_token_losses(). Error(ExitCode::data) unless it has two lengths of the tokens in `scored`.
-JudgeLosses read_judge(const std::string& path, const ScoredTokens& scored, size_t slots);
+// The same of a file of write_token_losses(). Error(ExitCode::data) unless it has finite losses at two lengths of the
+// tokens in `scored`. documents: of every entry, -1 where it is not scored.
+JudgeLosses read_judge(const std::string& path, const ScoredTokens& scored,
+                       std::span<const int32_t> documents);
 
 enum class TokenPart : int8_t { unscored, key, other };
 std::vector<TokenPart> parts_of(const JudgeLosses& judge, const KeyTokenRule& rule);
