@@ -53,11 +53,11 @@ void add_commands(commands::Command& program) {
 ExitCode run_command(int argc, char** argv) {
     ExitCode code = ExitCode::ok;
     const commands::Action action = commands::read_command_line(argc, argv, add_commands, code);
-    if (!action) return code;
-    code = action();
-    // Progress that a console does not take is dropped where it is written; this is for what was asked for.
-    require(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, ExitCode::disk,
-            "cannot write to standard output: {}", std::strerror(errno));
+    if (action) code = action();  // else help or an error was printed
+    // For what was asked for. Progress that a console does not take is dropped where it is written.
+    const bool whole = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+    const std::string lost = whole ? train::Console::lost() : std::strerror(errno);
+    require(lost.empty(), ExitCode::disk, "cannot write to standard output: {}", lost);
     return code;
 }
 

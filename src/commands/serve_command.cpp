@@ -141,6 +141,7 @@ ExitCode serve_model(const ServeOptions& options) {
     http.bodies = bodies_at_once * service.body;
     const std::unique_ptr<serve::HttpServer> server = serve::open_http(http, answers);
     const bool six = http.host.find(':') != std::string::npos;
+    opened.console.accompany();
     opened.console.line(fmt::format("serving {} at http://{}:{}, contexts of up to {} tokens; Ctrl-C ends it",
                                     service.model, six ? "[" + http.host + "]" : http.host, server->port(),
                                     size.context));

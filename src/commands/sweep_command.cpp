@@ -26,6 +26,7 @@ ExitCode sweep(const SweepArguments& options) {
     train::Console console;
     console.line(plan.text());
     if (options.dry_run) return ExitCode::ok;
+    console.accompany();
     train::SweepOptions sweep_options;
     sweep_options.on_progress = [&] { report::write_sweep_csv(plan.directory); };
     const train::SweepOutcome outcome = train::run_sweep(plan, sweep_options, console);

@@ -9,6 +9,7 @@
 
 #include "base/build_info.h"
 #include "base/hash.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "commands/command_line.h"
 #include "commands/commands.h"
@@ -149,7 +150,9 @@ ExitCode train_as_rank(const TrainOptions& options, const config::LoadedConfig<t
     }
     if (team.ranks() > 1) console.line("communication: " + comm->describe());
     try {
-        return trainer.run(directory ? &*directory : nullptr, *comm, team);
+        const ExitCode code = trainer.run(directory ? &*directory : nullptr, *comm, team);
+        if (code == ExitCode::numerics && options.quiet && team.first()) print_error(console.end_line());
+        return code;
     } catch (const Error& error) {
         // If the directory is lost, that is the reason to report.
         if (directory && error.code() == ExitCode::disk) directory->check_in_place();

@@ -7,6 +7,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <fstream>
@@ -18,6 +19,8 @@
 namespace longreach::train {
 
 namespace {
+
+std::string lost_reason;
 
 // Ignores errors: a lost console must not end a run (fmt::print would throw).
 void write_or_drop(const std::string& text, std::FILE* file) {
@@ -88,12 +91,31 @@ Console::~Console() {
 
 void Console::open_log(const std::string& path, io::Disk& disk) {
     log_->logger.sinks().push_back(std::make_shared<LogFile>(path, disk, quiet_));
+    accompany();
+}
+
+void Console::accompany() {
+    accompanies_ = true;
+    lost_reason.clear();
+}
+
+const std::string& Console::lost() {
+    return lost_reason;
 }
 
 void Console::line(const std::string& text) {
     clear_status();
+    errno = 0;
     log_->logger.log(spdlog::level::info, spdlog::string_view_t(text.data(), text.size()));
-    if (std::ferror(stdout) != 0) std::clearerr(stdout);  // a lost console, as in write_or_drop
+    if (std::ferror(stdout) == 0) return;
+    // A reader that closed the pipe has read what it wanted.
+    if (!accompanies_ && errno != EPIPE && lost_reason.empty()) lost_reason = std::strerror(errno);
+    std::clearerr(stdout);  // a lost console, as in write_or_drop
+}
+
+void Console::end_line(const std::string& text) {
+    end_line_ = text;
+    line(text);
 }
 
 void Console::status(const std::string& text) {

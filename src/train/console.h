@@ -25,13 +25,23 @@ class Console {
     // Appends to the file. Lines that cannot be written later are dropped with one warning on the console:
     // a full disk must not end a run because of its log.
     void open_log(const std::string& path, io::Disk& disk = io::Disk::system());
-    void line(const std::string& text);    // permanent; may hold several lines
+    // The lines of this console, so far and from now on, only accompany work that leaves its results in files: what
+    // standard output does not take is dropped. A console with a log does this by itself.
+    void accompany();
+    // Why standard output did not take a line that a command was asked for; "": it took all.
+    static const std::string& lost();
+    void line(const std::string& text);  // permanent; may hold several lines
+    // The line that says why a run ends with ExitCode::numerics.
+    void end_line(const std::string& text);
+    const std::string& end_line() const { return end_line_; }
     void status(const std::string& text);  // redrawn on a terminal, dropped elsewhere
     void clear_status();
 
   private:
     bool quiet_, terminal_;
     bool status_shown_ = false;
+    bool accompanies_ = false;
+    std::string end_line_;
     struct Log;  // the logger of spdlog
     std::unique_ptr<Log> log_;
 };

@@ -150,10 +150,11 @@ std::string Saver::write(StateExchange& moments, bool weights_only) {
         if (finite && (e.code() != ExitCode::disk || needed || ++failed_saves_ >= tolerated)) throw;
         if (!weights_only) moments.fetch_rest();
         end = finite ? "postponed" : "not finite";
-        session_.console.line(finite
-                                  ? fmt::format("warning: no checkpoint at step {}: {}", state.step, e.what())
-                                  : fmt::format("no checkpoint at step {}: {}; {}", state.step, e.what(),
-                                                session_.earlier_checkpoint(state.step)));
+        const std::string text = fmt::format("no checkpoint at step {}: {}", state.step, e.what());
+        if (finite)
+            session_.console.line("warning: " + text);
+        else
+            session_.console.end_line(text + "; " + session_.earlier_checkpoint(state.step));
     }
     directory.check_names();
     return end;

@@ -243,7 +243,9 @@ StepOutcome Stepper::step() {
     }
     if (!spike.empty() && spikes.action == SpikeAction::stop) {
         outcome.refused = true;
-        if (session_.writes()) session_.console.line(session_.earlier_checkpoint(state.step + 1));
+        if (session_.writes())
+            session_.console.end_line(fmt::format("step {}: {}; {}", state.step + 1, spike,
+                                                  session_.earlier_checkpoint(state.step + 1)));
         return outcome;
     }
     const bool skip = !spike.empty() && spikes.action == SpikeAction::skip;

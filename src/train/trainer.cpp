@@ -168,7 +168,7 @@ ExitCode Trainer::advance() {
         if (const std::string news = pool->news(); !news.empty()) session_.console.line(news);
     memory_.compare();
     if (state.bad_in_a_row <= session_.experiment.optimizer.max_bad_steps) return finish_step();
-    session_.console.line(
+    session_.console.end_line(
         fmt::format("giving up: {} steps in a row had a non-finite loss or gradient", state.bad_in_a_row));
     return ExitCode::numerics;
 }

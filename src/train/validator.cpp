@@ -226,7 +226,7 @@ Validator::End Validator::evaluate() {
             return End::stopped;
         }
         if (const std::string text = agreement_.text(not_finite); !text.empty()) {
-            session_.console.line(text);
+            session_.console.end_line(text);
             return End::not_finite;
         }
         done_.push_back(part);

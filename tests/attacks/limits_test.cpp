@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "attacks/rounds.h"
@@ -65,6 +66,22 @@ TEST_CASE("/dev/full under standard error or output") {
     const Finished trained = target().run(target().command("silent"), {.out = "/dev/full"});
     CAPTURE(trained.err);
     CHECK(trained.code == 0);
+    // So is what a command prints while it works, if it was asked for.
+    const std::string run = target().path("silent"), config = target().path("config.json");
+    for (const std::vector<std::string>& asked : {std::vector<std::string>{"eval", run, "--tokens", "64"},
+                                                  {"probe", run, "--tokens", "64"},
+                                                  {"train", config, "--dry-run"},
+                                                  {"laws"},
+                                                  {"report", run},
+                                                  {"runs", target().root()},
+                                                  {"--help"}}) {
+        CAPTURE(asked[0]);
+        const Finished f = target().run(asked, {.out = "/dev/full"});
+        CAPTURE(f.err);
+        CHECK(f.code == 5);
+        CHECK(contains(f.err, "No space left on device"));
+        CHECK(std::count(f.err.begin(), f.err.end(), '\n') == 1);
+    }
 }
 
 TEST_CASE("a small stack is enough") {

@@ -106,4 +106,10 @@ TEST_CASE(
     const Finished again = run(output, arguments);
     CHECK(again.code == 7);
     CHECK(io::checkpoint_steps(home().dir / "growing/checkpoints") == saved);
+    // A quiet run says why on standard error.
+    arguments.push_back("--quiet");
+    const Finished quiet = run(output, arguments);
+    CHECK(quiet.code == 7);
+    CHECK(quiet.out == "");
+    CHECK(quiet.err.starts_with(fmt::format("error: no checkpoint at step {}: ", saved[0] + 1)));
 }
