@@ -8,6 +8,7 @@
 #include "data/tokenizer_file.h"
 #include "model/changed_layers.h"
 #include "train/device.h"
+#include "train/file_name.h"
 
 namespace longreach::commands {
 
@@ -39,7 +40,7 @@ void add_model_options(Command& command, ModelOptions& options, const std::strin
 
 void add_label_option(Command& command, ModelOptions& options, const std::string& help) {
     const auto problem = [](const std::string& label) -> std::string {
-        if (train::is_label(label)) return "";
+        if (train::is_label(label)) return train::too_long(label);
         return fmt::format("'{}' is not a valid label: use a-z, 0-9, '_', '.', '-'; no leading '.'",
                            one_line(label));
     };

@@ -13,6 +13,7 @@
 #include "model/changed_layers.h"
 #include "model/attention_angle.h"
 #include "model/score_checks.h"
+#include "train/file_name.h"
 
 namespace longreach::train {
 
@@ -165,6 +166,7 @@ void Experiment::check(config::Problems& p) {
 
     if (run.name.empty() || run.name.find('/') != std::string::npos || run.name[0] == '.')
         p.add("run.name", fmt::format("'{}' is not a plain directory name", one_line(run.name)));
+    if (const std::string problem = too_long(run.name); !problem.empty()) p.add("run.name", problem);
     if (has_control_characters(run.name))
         p.add("run.name", fmt::format("{} holds control characters", quoted(run.name)));
     if (has_control_characters(run.dir))

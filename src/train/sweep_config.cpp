@@ -8,6 +8,7 @@
 #include "config/loader.h"
 #include "io/file.h"
 #include "train/experiment.h"
+#include "train/file_name.h"
 #include "train/run_directory.h"
 
 namespace longreach::train {
@@ -106,6 +107,8 @@ void check_name(config::Problems& p, const std::string& path, const std::string&
     if (!is_file_name(name)) {
         p.add(path, fmt::format("{} is not a valid name: use letters, digits, '_', '-', '.'; no leading '.'",
                                 quoted(name)));
+    } else if (const std::string problem = too_long(name); !problem.empty()) {
+        p.add(path, problem);
     } else if (!seen.insert(name).second) {
         p.add(path, fmt::format("{} is given twice", name));
     }
@@ -169,6 +172,7 @@ void SweepConfig::fields(config::Fields& f) {
 void SweepConfig::check(config::Problems& p) {
     std::set<std::string> names;
     if (!is_file_name(name)) p.add("name", fmt::format("{} is not a plain directory name", quoted(name)));
+    if (const std::string problem = too_long(name); !problem.empty()) p.add("name", problem);
     if (variants.empty()) p.add("variants", "at least one variant is needed");
     if (seeds.empty()) p.add("seeds", "at least one seed is needed");
     if (std::set<int64_t>(seeds.begin(), seeds.end()).size() != seeds.size())
@@ -271,6 +275,8 @@ SweepConfig load_sweep(const std::string& file, const std::vector<std::string>& 
         require(is_file_name(sweep.name), ExitCode::usage,
                 "--over makes the name {}, which is not a file name: add --set name=NAME",
                 quoted(sweep.name));
+        const std::string problem = too_long(sweep.name);
+        require(problem.empty(), ExitCode::usage, "--over makes {}: add --set name=NAME", problem);
         return sweep;
     } catch (const config::ConfigError& e) {
         throw config::ConfigError(e.what(), "longreach sweep --help lists the fields", e.lines(),

@@ -390,7 +390,28 @@ RunFound look_at_run(const std::string& directory, const Experiment& experiment)
     return found;
 }
 
+namespace {
+
+constexpr double most_runs = 10000;
+
+// Before anything is made for each run.
+void check_size(const SweepConfig& sweep) {
+    double points = 1;
+    for (const SweepAxis& axis : sweep.grid_axes) points *= static_cast<double>(axis.values.size());
+    if (!sweep.zip_axes.empty()) points *= static_cast<double>(sweep.zip_axes[0].values.size());
+    if (!sweep.list.empty()) points *= static_cast<double>(sweep.list.size());
+    const double runs =
+        points * static_cast<double>(sweep.variants.size()) * static_cast<double>(sweep.seeds.size());
+    require(runs <= most_runs, ExitCode::usage,
+            "{} x {} (grid, zip and list) x {} are {:.10g} runs; a sweep may have {}",
+            counted(sweep.variants.size(), "variant"), fmt::format("{:.10g} points", points),
+            counted(sweep.seeds.size(), "seed"), runs, most_runs);
+}
+
+}  // namespace
+
 SweepPlan plan_sweep(const SweepConfig& sweep, SweepData data, ChangedData changed) {
+    check_size(sweep);
     SweepPlan plan;
     plan.name = sweep.name;
     plan.directory = sweep.directory();
