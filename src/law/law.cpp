@@ -271,20 +271,20 @@ void check_solvers(const Formula& f, const std::function<std::optional<double>(c
     if (f->kind != Node::Kind::call) return;
     const bool cosine = f->function == F::cosine_scale, normal = f->function == F::max_normal && !of_n;
     if (!cosine && !normal && f->function != F::gaussian_scale) return;
-    const auto refuse = [&](const char* message, const Formula& at) {
+    const auto wrong = [&](const char* message, const Formula& at) {
         throw FormulaError(fmt::format("{} {}", name_of(f->function), message), at->begin, at->end);
     };
     const auto& x = f->arguments;
     const bool is_n = of_n && x[0]->kind == Node::Kind::variable && x[0]->variable == Variable::n;
     if (!is_n && !number_of(x[0]))
-        refuse(of_n ? "takes n, or a number in its place" : "takes a number here", x[0]);
+        wrong(of_n ? "takes n, or a number in its place" : "takes a number here", x[0]);
     if (normal) return;
     const std::optional<double> target = number_of(x.back());
     if (!target || !(*target > 1 && std::isfinite(*target)))
-        refuse("needs a number above 1 for C, the keys that attention spreads over", x.back());
+        wrong("needs a number above 1 for C, the keys that attention spreads over", x.back());
     const std::optional<double> head_dim = cosine ? number_of(x[1]) : std::nullopt;
     if (cosine && (!head_dim || !(*head_dim >= 2 && *head_dim <= 65536)))
-        refuse("needs a number of dimensions from 2 to 65536", x[1]);
+        wrong("needs a number of dimensions from 2 to 65536", x[1]);
 }
 
 Formula resolve(const Formula& formula, const std::vector<std::pair<Variable, double>>& values,
