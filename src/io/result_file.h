@@ -1,5 +1,5 @@
-// Results that a command writes where its user says. A file there that this program did not write stays, unless the
-// user says --replace.
+// Results that a command writes where its user says. Without --replace, a file
+// there that this program did not write stays.
 #pragma once
 
 #include <string>

@@ -9,8 +9,8 @@ namespace longreach::train {
 // Whether a directory holds a run: a resolved config and a lock, and no manifest, which a checkpoint has.
 bool is_run(const std::string& directory);
 
-// Whether it is missing, or holds nothing but what a run that ended before its first record leaves: a lock and
-// temporary files.
+// Whether it is missing, or holds at most the lock and the temporary
+// files of a run that ended before it wrote its config.
 bool is_blank(const std::string& directory);
 
 // Whether a path is a directory, or leads into it; links are followed.

@@ -1,5 +1,5 @@
-// Commands that delete, replace or write over: what is not theirs stays, and what they are to replace stays until its
-// successor is whole.
+// Commands that delete, replace or write over: what is not theirs stays,
+// and what they replace stays until the new is whole.
 #include <doctest/doctest.h>
 #include <sys/file.h>
 
