@@ -1,6 +1,7 @@
 #include "exchange/model_card.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "base/text.h"
@@ -21,6 +22,16 @@ std::vector<eval::LossRow> newest(std::vector<eval::LossRow> rows, int64_t limit
         if (row.step <= limit) step = std::max(step, row.step);
     std::erase_if(rows, [&](const eval::LossRow& row) { return row.step != step; });
     return rows;
+}
+
+// A name as Markdown that shows it and is nothing else: no link, no HTML, no cell of a table.
+std::string literal(const std::string& name) {
+    std::string out;
+    for (const char c : one_line(name)) {
+        if (std::ispunct(static_cast<unsigned char>(c))) out += '\\';
+        out += c;
+    }
+    return out;
 }
 
 std::string table(const std::string& title, const std::vector<eval::LossRow>& rows) {
@@ -66,7 +77,7 @@ std::string losses(const std::string& run, int64_t step) {
 std::string model_card(const train::Experiment& e, const io::Checkpoint& checkpoint, const CardFacts& facts) {
     const std::string run = io::parent_path(io::parent_path(checkpoint.path));
     std::string text = "---\nlibrary_name: transformers\ntags:\n- longreach\n- long-context\n---\n\n";
-    text += fmt::format("# {}\n\n", one_line(e.run.name));
+    text += fmt::format("# {}\n\n", literal(e.run.name));
     text += fmt::format(
         "A `{}` of {} parameters, a checkpoint of longreach: step {}, {} layers of width {}, a vocabulary of "
         "{} "

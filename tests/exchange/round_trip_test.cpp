@@ -123,6 +123,13 @@ TEST_CASE("nothing is written over by accident") {
     exchange::import_model({.directory = dir / "hf", .output = dir / "back", .replace = true}, quiet);
 }
 
+TEST_CASE("names in an exported README are escaped") {
+    const TempDir dir;
+    make_run(dir / "a](x)<script>|b_c", llama);
+    exchange::export_model({.target = dir / "a](x)<script>|b_c", .directory = dir / "hf"}, quiet);
+    CHECK(contains(get(dir / "hf/README.md"), "# a\\]\\(x\\)\\<script\\>\\|b\\_c\n"));
+}
+
 TEST_CASE("a model that no class computes brings its code") {
     const TempDir dir;
     make_run(dir / "run", section(R"("distance": {"kind": "log_bias"})"));
