@@ -36,7 +36,8 @@ std::vector<eval::LengthResult> results() {
 }
 const std::vector<int32_t> documents{0, 0, 0, 1, -1, 1, 1, 2};
 
-std::string refusal(const std::string& path, const eval::ScoredTokens& scored, size_t slots) {
+std::string refusal(const std::string& path, const eval::ScoredTokens& scored,
+                    const std::vector<int32_t>& slots) {
     try {
         eval::read_judge(path, scored, slots);
     } catch (const Error& e) {
@@ -110,7 +111,7 @@ TEST_CASE("a judge's file is of the same tokens, and refused with the reason whe
     const TempDir dir;
     const std::string path = dir / "judge.safetensors";
     eval::write_token_losses(path, judged, "referee");
-    const eval::JudgeLosses judge = eval::read_judge(path, selection.scope, selection.document.size());
+    const eval::JudgeLosses judge = eval::read_judge(path, selection.scope, selection.document);
     CHECK(judge.short_length == 8);
     CHECK(judge.long_length == 64);
     CHECK(judge.name == "referee");
@@ -119,10 +120,18 @@ TEST_CASE("a judge's file is of the same tokens, and refused with the reason whe
 
     eval::ScoredTokens others = selection.scope;
     others.fingerprint ^= 1;
-    CHECK(refusal(path, others, selection.document.size()).find("losses of other tokens") !=
+    CHECK(refusal(path, others, selection.document).find("losses of other tokens") != std::string::npos);
+    CHECK(refusal(path, selection.scope, {0, 0, 0}).find("is not a list of 3 losses in F32") !=
           std::string::npos);
-    CHECK(refusal(path, selection.scope, 3).find("is not a list of 3 losses in F32") != std::string::npos);
+    auto broken = judged;
+    const auto slot = std::find_if(selection.document.begin(), selection.document.end(),
+                                   [](int32_t document) { return document >= 0; }) -
+                      selection.document.begin();
+    broken.back().token_losses[static_cast<size_t>(slot)] = NAN;
+    eval::write_token_losses(path, broken, "referee");
+    CHECK(refusal(path, selection.scope, selection.document)
+              .find(fmt::format("entry {} of loss.64 is nan", slot)) != std::string::npos);
     eval::write_token_losses(path, {judged[1]}, "referee");
-    CHECK(refusal(path, selection.scope, selection.document.size()).find("the losses of one length") !=
+    CHECK(refusal(path, selection.scope, selection.document).find("the losses of one length") !=
           std::string::npos);
 }
