@@ -398,7 +398,8 @@ Passage training(const Variant& v) {
     return said(fmt::format("{} tokens in {} steps of {}{}, at a context of {} tokens{}", grouped(tokens),
                             grouped(e.total_steps()), batch, started_from(e.run.init_from),
                             fmt::join(contexts, ", then "),
-                            e.data.document_mask ? " in which no token attends to another document" : ""));
+                            e.data.document_mask ? " in which no token attends to another document"
+                                                 : " in which attention crosses the ends of documents"));
 }
 
 Passage optimiser(const Variant& v) {
