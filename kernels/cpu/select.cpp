@@ -76,7 +76,7 @@ bool has_arm_bf16() {
 #endif
 
 // Instruction sets that this build has (option LONGREACH_CPU) and this CPU can run, the best first.
-std::vector<InstructionSet> usable_sets(const CpuOptions& options) {
+std::vector<InstructionSet> usable_sets([[maybe_unused]] const CpuOptions& options) {
     std::vector<InstructionSet> sets;
 #if defined(LONGREACH_HAS_AVX512)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
