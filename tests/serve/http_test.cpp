@@ -45,10 +45,20 @@ struct Bench {
     explicit Bench(HttpOptions options = {.body = 10000, .bodies = 30000, .connections = 4, .seconds = 1}) {
         server = open_http(options, echo);
     }
-    std::string ask(const std::string& text) {
+    std::string ask_at_once(const std::string& text) {
         Wire wire(server->port());
         wire.send(text);
         return wire.receive();
+    }
+    // Connections that have just ended may still count; they make room soon.
+    std::string ask(const std::string& text) {
+        std::string answer;
+        for (int i = 0; i < 100; ++i) {
+            answer = ask_at_once(text);
+            if (!answer.starts_with("HTTP/1.1 503")) break;
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        }
+        return answer;
     }
     Echo echo;
     std::unique_ptr<HttpServer> server;
@@ -168,7 +178,7 @@ TEST_CASE("http: more connections than allowed are turned away, and those that l
         wires.back()->send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n");
         CHECK(wires.back()->receive("GET /a ").starts_with("HTTP/1.1 200"));
     }
-    CHECK(bench.ask("GET /a HTTP/1.1\r\n" + end).starts_with("HTTP/1.1 503"));
+    CHECK(bench.ask_at_once("GET /a HTTP/1.1\r\n" + end).starts_with("HTTP/1.1 503"));
     wires.clear();
     std::string text;
     for (int i = 0; i < 100 && !text.starts_with("HTTP/1.1 200"); ++i) {
@@ -266,7 +276,7 @@ TEST_CASE("http: the bodies of all connections share one memory") {
     Wire first(bench.server->port());
     first.send(post("/wait", std::string(9000, 'a')));
     while (bench.echo.handled == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    CHECK(bench.ask(post("/b", std::string(9000, 'a'))).starts_with("HTTP/1.1 503"));
+    CHECK(bench.ask_at_once(post("/b", std::string(9000, 'a'))).starts_with("HTTP/1.1 503"));
     CHECK(bench.ask(post("/b", std::string(5000, 'a'))).starts_with("HTTP/1.1 200"));
     first.close();
     std::string text;
