@@ -1,5 +1,6 @@
 #include "train/sweep_data.h"
 
+#include "config/loader.h"
 #include "io/checkpoint_dir.h"
 #include "train/train_state.h"
 
