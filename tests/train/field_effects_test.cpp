@@ -376,9 +376,9 @@ std::vector<Effect> listed_effects() {
         {"checkpoint.keep", {"checkpoint.keep=3"}, Seen::checkpoints, {"checkpoint.every=1"}},
         {"checkpoint.at_start", {"checkpoint.at_start=true"}, Seen::checkpoints},
         {"checkpoint.keep_optimizer", {"checkpoint.keep_optimizer=false"}, Seen::moments},
-        {"system.device", {"system.device=auto"}, Seen::device},
-        {"system.precision", {"system.precision=bf16"}, Seen::device},
-        {"system.threads", {"system.threads=2"}, Seen::device},
+        {"system.device", {"system.device=auto"}, Seen::device_line},
+        {"system.precision", {"system.precision=bf16"}, Seen::device_line},
+        {"system.threads", {"system.threads=2"}, Seen::device_line},
         {"system.device_timeout", {"system.device_timeout=5"}, Seen::patience},
     };
     add_layouts(all);
@@ -417,7 +417,7 @@ TEST_CASE("changing a field changes what its entry says") {
         for (const std::string& setting : e.context)
             if (key(setting) != key(e.change.front())) changed.push_back(setting);
         const std::map<Seen, std::string> with = laboratory.observe(changed), without = plain[e.context];
-        if (e.seen != Seen::outcome && e.seen != Seen::device)  // those may be an error
+        if (e.seen != Seen::outcome && e.seen != Seen::device_line)  // those may be an error
             for (const auto& seen : {with, without})
                 REQUIRE_MESSAGE(seen.at(Seen::outcome) == "0", seen.at(Seen::outcome));
         const bool changes = with.at(e.seen) != without.at(e.seen);

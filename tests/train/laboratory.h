@@ -17,7 +17,7 @@ enum class Seen {
     weights,      // model.safetensors of the last step
     moments,      // optimizer.safetensors
     plan,         // the planned memory
-    device,       // the line that says what computes, or why it cannot
+    device_line,  // the line that says what computes, or why it cannot
     checkpoints,  // which steps are kept
     directory,    // where the run is
     events,       // whether it writes for TensorBoard
@@ -74,7 +74,7 @@ class Laboratory {
             seen[Seen::outcome] = fmt::format("{}", static_cast<int>(trainer.run(&directory, comm, team)));
         } catch (const Error& error) {
             seen[Seen::outcome] = error.what();
-            seen[Seen::device] = error.what();
+            seen[Seen::device_line] = error.what();
             return seen;
         }
         seen[Seen::directory] =
@@ -88,7 +88,7 @@ class Laboratory {
                 seen[Seen::validation] += get(run + file);
         if (seen[Seen::outcome] != "0") seen[Seen::outcome] += ", " + lines_of(get(log)).back();
         for (const std::string& line : lines_of(get(log)))
-            if (line.starts_with("device: ")) seen[Seen::device] = line;
+            if (line.starts_with("device: ")) seen[Seen::device_line] = line;
         seen[Seen::plan] = plan_in(log);
         if (seen[Seen::outcome] != "0") return seen;
         const std::vector<int64_t> steps = io::checkpoint_steps(run + "/checkpoints");
