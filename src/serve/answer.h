@@ -74,7 +74,7 @@ class Answer {
 class Budget {
   public:
     explicit Budget(int64_t bytes) : left_(std::make_shared<std::atomic<int64_t>>(bytes)) {}
-    // Bytes until the last copy of the result is gone. Throws a Refusal with status 503 if so many are not left.
+    // Bytes until the last copy of the result is gone. Throws a Refusal with status 503 if fewer are left.
     std::shared_ptr<void> take(int64_t bytes);
 
   private:

@@ -11,7 +11,7 @@ using Clock = std::chrono::steady_clock;
 // Of an entry in an answer's lists, a token and its number: as text, and as it is held (an estimate of the text; what
 // has really arrived is counted).
 constexpr int64_t entry_text = 40, entry_memory = 64;
-// Answers together may hold what so many of the longest hold.
+// All answers together may hold this many times the bytes of the longest.
 constexpr int64_t longest_answers = 4;
 
 // What of a model keeps it from continuing the last document of a prompt as a text of its own.

@@ -235,7 +235,7 @@ class HeldBody {
     ~HeldBody() { all_ -= own_; }
     HeldBody(const HeldBody&) = delete;
     HeldBody& operator=(const HeldBody&) = delete;
-    // False if there is no room.
+    // False if the bytes do not fit.
     bool add(uint64_t bytes) {
         own_ += bytes;
         return (all_ += bytes) <= most_;

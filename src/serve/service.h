@@ -39,7 +39,7 @@ class Service final : public HttpHandler {
     void stream(const Asked& asked, Answer& answer, HttpClient& client) const;
     HttpAnswer tokenize(const std::string& body, HttpClient& client);
     json::Value detokenize(const std::string& body, HttpClient& client);
-    // An answer of about so many bytes: as a whole, or in pieces if it is long.
+    // An answer of about this many bytes: whole, or in pieces if it is long.
     HttpAnswer in_pieces(int64_t bytes, std::function<void(PieceWriter&)> write) const;
     json::Value model_list() const;
     json::Value envelope(int64_t number) const;

@@ -246,7 +246,7 @@ void check_data(const std::vector<PlannedRun>& runs, DataOfRuns& data, RunProble
     }
 }
 
-// Compares the data of runs that have begun with what they read then. Missing data is no change, for a trained
+// Compares the data of runs that have begun with what they read then. Missing data counts as unchanged: a trained
 // run may outlive its data.
 void check_unchanged(std::vector<PlannedRun>& runs, DataOfRuns& data, ChangedData changed,
                      RunProblems& problems) {
