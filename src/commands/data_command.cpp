@@ -73,6 +73,11 @@ data::StreamOptions stream_options(const StreamArguments& a) {
     return config.stream_options(a.vocab);
 }
 
+void add_split(Command& command, data::Split& split) {
+    command.option("--val-every", split.every, "Every n-th document is for validation");
+    command.option("--val-fraction", split.fraction, "Share of documents for validation, by hashed name");
+}
+
 void add_tokenize(Command& data) {
     auto options = std::make_shared<data::TokenizeOptions>();
     Command command = data.add("tokenize", "Convert text files, directories and JSONL to shards");
@@ -95,9 +100,7 @@ void add_tokenize(Command& data) {
     command.option("--text-field", options->source.text_field, "JSONL: the member that contains the text");
     command.flag("--strip-licence", options->source.strip_licence,
                  "Drop licence comments at the top of files");
-    command.option("--val-every", options->val_every, "Every n-th document is for validation");
-    command.option("--val-fraction", options->val_fraction,
-                   "Share of documents for validation, by hashed name");
+    add_split(command, options->split);
     command.option("--shard-tokens", options->max_shard_tokens, "Maximum tokens per shard");
     command.option("--max-bytes", options->max_bytes,
                    "Maximum bytes of text: further documents are left out, standard input is cut");
@@ -130,6 +133,7 @@ void add_train_tokenizer(Command& data) {
                  "Drop licence comments at the top of files");
     command.option("--max-bytes", options->max_bytes,
                    "Maximum bytes of text: further documents are left out, standard input is cut");
+    add_split(command, options->split);
     command.run([options] {
         fmt::print("{}", data::to_text(data::train_tokenizer(*options)));
         return ExitCode::ok;

@@ -33,7 +33,7 @@ class Splitter final : public DocumentSink {
 
     bool begin(const std::string& name, uint64_t bytes) override {
         if (room() == 0 || bytes > room()) return false;
-        part_ = {.document = documents_, .validation = is_validation(name)};
+        part_ = {.document = documents_, .validation = options_.split.is_validation(name, documents_)};
         ++documents_;
         skips_ = part_.document < (part_.validation ? done_before_.val : done_before_.train).next_document;
         if (!skips_ && !encoder_) set_of(part_).begin_document();
@@ -82,13 +82,6 @@ class Splitter final : public DocumentSink {
     }
 
   private:
-    bool is_validation(const std::string& name) const {
-        if (options_.val_every > 0)
-            return documents_ % static_cast<uint64_t>(options_.val_every) ==
-                   static_cast<uint64_t>(options_.val_every) - 1;
-        // The top 53 bits of the hash as a number in [0, 1).
-        return static_cast<double>(xxh64(name) >> 11) * 0x1p-53 < options_.val_fraction;
-    }
     ShardSet& set_of(const EncodedPart& part) { return part.validation ? val_ : train_; }
 
     void encode(std::string text, bool is_last) {
@@ -129,19 +122,14 @@ TextRequest request_of(const TokenizeOptions& options, const std::vector<SourceF
                        const ShardHeader& header) {
     return TextRequest::of(
         fmt::format("{} {} {} {} {} {} {} {} {} {}", header.tokenizer, header.boundary_token, header.width,
-                    options.val_every, options.val_fraction, options.max_shard_tokens, options.max_bytes,
+                    options.split.every, options.split.fraction, options.max_shard_tokens, options.max_bytes,
                     options.source.lines, options.source.strip_licence, options.source.text_field),
         sources);
 }
 
 void check_options(const TokenizeOptions& options) {
     require(!options.source.inputs.empty(), ExitCode::usage, "no text is named");
-    require(options.val_every >= 0 && options.val_every != 1, ExitCode::usage,
-            "every {} documents for validation leaves none for training", options.val_every);
-    require(options.val_fraction >= 0 && options.val_fraction < 1, ExitCode::usage,
-            "the validation fraction {} is not in [0, 1)", options.val_fraction);
-    require(options.val_every == 0 || options.val_fraction == 0, ExitCode::usage,
-            "choose validation documents by number or by fraction, not both");
+    options.split.check();
     require(options.max_shard_tokens >= 1, ExitCode::usage, "shards of no tokens");
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/shard_set.h"
+#include "data/split.h"
 #include "data/text_source.h"
 #include "data/tokenizer_file.h"
 
@@ -18,12 +19,7 @@ struct TokenizeOptions {
     bool replace = false;     // the shards of an earlier call, once the new ones are complete
     TokenizerOptions tokenizer = {};
 
-    // Which documents are for validation: every n-th (0: none), or a fraction chosen by a hash of their
-    // names. A file's name is its path below the input, so the split is the same on every machine, and stays
-    // when documents are added (by fraction). At most one of the two.
-    int64_t val_every = 0;
-    double val_fraction = 0;
-
+    Split split = {};
     uint64_t max_shard_tokens = 100'000'000;
     // Of text in all; documents from the first that would exceed it on are left out, but the text of standard input
     // is cut there. 0: no limit.

@@ -22,27 +22,35 @@ Cuts word_cuts() {
 
 class Counter final : public DocumentSink {
   public:
-    Counter(uint64_t max_bytes, TrainTokenizerResult& result) : max_bytes_(max_bytes), result_(result) {}
+    Counter(const TrainTokenizerOptions& options, TrainTokenizerResult& result)
+        : max_bytes_(options.max_bytes), split_(options.split), result_(result) {}
 
-    bool begin(const std::string&, uint64_t bytes) override {
+    bool begin(const std::string& name, uint64_t bytes) override {
         if (room() == 0 || bytes > room()) return false;
-        ++result_.documents;
+        skips_ = split_.is_validation(name, result_.documents + result_.left_for_validation);
+        ++(skips_ ? result_.left_for_validation : result_.documents);
         return true;
     }
     uint64_t room() const override {
         if (max_bytes_ == 0) return DocumentSink::room();
-        return max_bytes_ - std::min(max_bytes_, result_.bytes);
+        return max_bytes_ - std::min(max_bytes_, bytes_);
     }
     void text(std::string_view piece) override {
+        bytes_ += piece.size();
+        if (skips_) return;
         cutter_.add(piece, [this](const std::string& part) { words.add(part); });
         result_.bytes += piece.size();
     }
-    void end() override { words.add(cutter_.take_rest()); }
+    void end() override {
+        if (!skips_) words.add(cutter_.take_rest());
+    }
 
     tokenizer::WordCounter words;
 
   private:
-    uint64_t max_bytes_;
+    uint64_t max_bytes_, bytes_ = 0;
+    const Split& split_;
+    bool skips_ = false;  // the document
     TrainTokenizerResult& result_;
     TextCutter cutter_{word_cuts()};
 };
@@ -55,6 +63,7 @@ TrainTokenizerResult train_tokenizer(const TrainTokenizerOptions& options) {
     require(options.learn.vocab >= tokenizer::learned_first_tokens, ExitCode::usage,
             "--vocab {}: {} tokens are needed for the bytes and {}", options.learn.vocab,
             tokenizer::learned_first_tokens, tokenizer::learned_boundary);
+    options.split.check();
     if (!options.replace && io::kind_of(options.output, io::Links::follow) != io::PathKind::missing)
         throw Error(ExitCode::usage, fmt::format("{} exists", options.output),
                     "name another file, or allow replacing");
@@ -62,7 +71,7 @@ TrainTokenizerResult train_tokenizer(const TrainTokenizerOptions& options) {
     TrainTokenizerResult result;
     result.wanted = options.learn.vocab;
     Excluded excluded;
-    Counter counter(options.max_bytes, result);
+    Counter counter(options, result);
     for (const SourceFile& source : find_sources(options.source, excluded)) {
         const SourceOutcome outcome = read_source(source, options.source, counter);
         ++(outcome == SourceOutcome::binary ? result.binary_files : result.files);
@@ -85,6 +94,8 @@ std::string to_text(const TrainTokenizerResult& result) {
     text += fmt::format(": {} documents, {} of text, {} words\n", result.documents,
                         human_bytes(static_cast<int64_t>(result.bytes)),
                         human_count(static_cast<double>(result.words)));
+    if (result.left_for_validation > 0)
+        text += fmt::format("{} documents left for validation\n", result.left_for_validation);
     text += fmt::format("{} tokens, fingerprint {}\n", result.tokens, format_hash64(result.fingerprint));
     if (result.tokens < result.wanted)
         text += fmt::format("warning: {} tokens were wanted; no further pair of tokens occurs often enough\n",

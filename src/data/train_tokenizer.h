@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "data/split.h"
 #include "data/text_source.h"
 #include "tokenizer/learn.h"
 
@@ -15,12 +16,14 @@ struct TrainTokenizerOptions {
     std::string output = {};  // tokenizer.json to write
     bool replace = false;     // an existing file
     uint64_t max_bytes = 0;   // of text in all, as in TokenizeOptions; 0: no limit
+    Split split = {};         // documents for validation are not read
 };
 
 struct TrainTokenizerResult {
     int64_t tokens = 0, wanted = 0;
     uint64_t files = 0, binary_files = 0, documents = 0, bytes = 0, words = 0;
-    uint64_t fingerprint = 0;  // of the tokenizer
+    uint64_t left_for_validation = 0;  // documents
+    uint64_t fingerprint = 0;          // of the tokenizer
 };
 
 TrainTokenizerResult train_tokenizer(const TrainTokenizerOptions& options);

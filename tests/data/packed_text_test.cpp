@@ -87,7 +87,7 @@ TEST_CASE("packed text gives the shards of the text, also of the same documents 
     for (const char* directory : {"plain", "packed"})
         data::tokenize({.source = {.inputs = {dir / directory}},
                         .output = dir / (std::string(directory) + "-out"),
-                        .val_fraction = 0.1});
+                        .split = {.fraction = 0.1}});
     CHECK(shards_of(dir / "plain-out") == shards_of(dir / "packed-out"));
     CHECK(shards_of(dir / "plain-out").size() == 3);  // one of each split, and their list
 }
@@ -157,7 +157,7 @@ TEST_CASE("the shards do not depend on the threads that encode") {
         data::tokenize({.source = {.inputs = {dir / "text.jsonl"}},
                         .output = out,
                         .tokenizer = {.path = dir / "tokenizer.json"},
-                        .val_every = 7,
+                        .split = {.every = 7},
                         .max_shard_tokens = 100'000,
                         .threads = threads});
         return shards_of(out);
@@ -177,7 +177,7 @@ TEST_CASE("a call that is killed at any shard continues, and ends with the same 
         data::TokenizeOptions options{.source = {.inputs = {dir / "text.jsonl"}},
                                       .output = dir / "whole",
                                       .replace = true,
-                                      .val_every = 3,
+                                      .split = {.every = 3},
                                       .max_shard_tokens = 20'000,
                                       .threads = bytes ? 1 : 2};
         if (!bytes) options.tokenizer.path = dir / "tokenizer.json";

@@ -49,7 +49,7 @@ struct Workplace {
         put(dir / "text.jsonl", lines(documents, "word"));
         options = {.source = {.inputs = {dir / "text.jsonl"}},
                    .output = dir / "out",
-                   .val_every = 4,
+                   .split = {.every = 4},
                    .max_shard_tokens = 40};
     }
     Contents out() const { return contents_of(dir / "out"); }

@@ -94,9 +94,9 @@ TEST_CASE("tokenizing is deterministic, wherever the text lies") {
     make_tree(a / "here");
     make_tree(b / "there");
     const data::TokenizeResult first =
-        data::tokenize({.source = {.inputs = {a / "here"}}, .output = a / "o", .val_fraction = 0.5});
+        data::tokenize({.source = {.inputs = {a / "here"}}, .output = a / "o", .split = {.fraction = 0.5}});
     const data::TokenizeResult again =
-        data::tokenize({.source = {.inputs = {b / "there"}}, .output = b / "o", .val_fraction = 0.5});
+        data::tokenize({.source = {.inputs = {b / "there"}}, .output = b / "o", .split = {.fraction = 0.5}});
     CHECK(first.train.fingerprint == again.train.fingerprint);
     CHECK(first.val.fingerprint == again.val.fingerprint);
     for (const std::string& name : io::list_directory(a / "o"))
@@ -156,14 +156,16 @@ TEST_CASE("validation documents: every n-th, or a fraction that does not depend 
     std::string lines;
     for (int i = 0; i < 1000; ++i) lines += fmt::format("{{\"text\": \"{}\"}}\n", i);
     put(dir / "in.jsonl", lines);
-    data::TokenizeOptions options{
-        .source = {.inputs = {dir / "in.jsonl"}}, .output = dir / "out", .replace = true, .val_every = 10};
+    data::TokenizeOptions options{.source = {.inputs = {dir / "in.jsonl"}},
+                                  .output = dir / "out",
+                                  .replace = true,
+                                  .split = {.every = 10}};
     data::TokenizeResult result = data::tokenize(options);
     CHECK(result.train.documents == 900);
     CHECK(documents_of(result.val)[0] == "9");
     CHECK(documents_of(result.val)[99] == "999");
-    options.val_every = 0;
-    options.val_fraction = 0.1;
+    options.split.every = 0;
+    options.split.fraction = 0.1;
     result = data::tokenize(options);
     CHECK(result.val.documents > 60);
     CHECK(result.val.documents < 140);
@@ -172,7 +174,7 @@ TEST_CASE("validation documents: every n-th, or a fraction that does not depend 
     Texts after = documents_of(data::tokenize(options).val);
     after.resize(before.size());
     CHECK(after == before);
-    options.val_every = 5;
+    options.split.every = 5;
     CHECK(contains(error_of([&] { data::tokenize(options); }),
                    "2: choose validation documents by number or by fraction"));
 }

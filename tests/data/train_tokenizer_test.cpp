@@ -34,3 +34,30 @@ TEST_CASE("a vocabulary learned from files is a tokenizer file, the same for any
     CHECK(
         contains(error_of([&] { data::train_tokenizer(options); }), "2: --vocab 256: 257 tokens are needed"));
 }
+
+TEST_CASE("a vocabulary is learned from the documents that data tokenize, split alike, leaves for training") {
+    const TempDir dir;
+    std::string lines, training;
+    for (int i = 0; i < 40; ++i) {
+        const std::string line = fmt::format("{{\"text\": \"word{} word{}\"}}\n", i, i * i);
+        lines += line;
+        if (i % 4 != 3) training += line;
+    }
+    put(dir / "all.jsonl", lines);
+    put(dir / "training.jsonl", training);
+    data::TrainTokenizerOptions options{.source = {.inputs = {dir / "all.jsonl"}},
+                                        .learn = {.vocab = 270, .min_count = 1},
+                                        .output = dir / "tokenizer.json",
+                                        .split = {.every = 4}};
+    const data::TrainTokenizerResult split = data::train_tokenizer(options);
+    CHECK(split.documents == 30);
+    CHECK(split.left_for_validation == 10);
+    options.source.inputs = {dir / "training.jsonl"};
+    options.split = {};
+    options.replace = true;
+    CHECK(data::train_tokenizer(options).fingerprint == split.fingerprint);
+    options.source.inputs = {dir / "all.jsonl"};
+    CHECK(data::train_tokenizer(options).fingerprint != split.fingerprint);
+    options.split = {.fraction = 1};
+    CHECK(contains(error_of([&] { data::train_tokenizer(options); }), "2: the validation fraction 1"));
+}
