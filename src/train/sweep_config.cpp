@@ -10,6 +10,7 @@
 #include "train/experiment.h"
 #include "train/file_name.h"
 #include "train/run_directory.h"
+#include "train/sweep_contrasts.h"
 
 namespace longreach::train {
 
@@ -162,6 +163,7 @@ void SweepConfig::fields(config::Fields& f) {
     f.text("baseline", baseline, {"the variant that others are compared with"});
     f.any("set", set, {"fields of every run"});
     f.list("evaluations", evaluations, {"evaluations of each trained run"});
+    f.list("contrasts", contrasts, {"differences of two variants that the sweep is to decide"});
     f.flag("skip_contradictory", skip_contradictory,
            {"skip contradictory combinations instead of refusing the sweep"});
     f.integer("jobs", jobs, {.min = 1, .max = 1024}, {"runs at the same time"});
@@ -230,6 +232,7 @@ void SweepConfig::check(config::Problems& p) {
         if (e.tasks.empty() && e.samples > 0)
             p.add(at + ".samples", "has no effect: there are no tasks", at + ".tasks");
     }
+    check_contrasts(*this, p);
 }
 
 std::string SweepConfig::directory() const {
@@ -307,6 +310,8 @@ void keep_variants(SweepConfig& sweep, const std::vector<std::string>& names) {
         std::erase_if(e.variants, is_left_out);
         return !of_all && e.variants.empty();
     });
+    for (SweepContrast& contrast : sweep.contrasts)
+        contrast.left_out = is_left_out(contrast.first) || is_left_out(contrast.second);
 }
 
 }  // namespace longreach::train

@@ -6,12 +6,14 @@
 // copied into the configs of the runs, so that errors are reported with the line of the sweep file.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "config/document.h"
 #include "config/fields.h"
 #include "config/problems.h"
+#include "train/contrast.h"
 
 namespace longreach::train {
 
@@ -48,6 +50,15 @@ struct SweepEvaluation {
     Settings settings;
 };
 
+// A contrast as the file has it: of two variants, whose runs decide what it leaves out.
+struct SweepContrast : Contrast {
+    std::vector<std::string> arms;
+    void fields(config::Fields& f);
+    // Where a field was written, or else the contrast. Filled in by check(), as are first and second.
+    std::map<std::string, config::Origin> origins;
+    bool left_out = false;  // an arm is not among the variants that are kept
+};
+
 // One key of a grid or a zip.
 struct SweepAxis {
     std::string path;   // "model.attention.distance.tau"
@@ -65,6 +76,7 @@ struct SweepConfig {
     std::string baseline;
     json::Value set = json::Value::object();
     std::vector<SweepEvaluation> evaluations;
+    std::vector<SweepContrast> contrasts;
     bool skip_contradictory = false;
     int64_t jobs = 1, threads = 0;
     void fields(config::Fields& f);
@@ -87,7 +99,7 @@ SweepConfig load_sweep(const std::string& file, const std::vector<std::string>& 
                        const std::vector<std::string>& over = {});
 
 // Keeps the variants of these names, with their points and evaluations. If the baseline is not
-// among them, the first one takes its place.
+// among them, the first one takes its place. All contrasts stay, for their number decides the level of each.
 void keep_variants(SweepConfig& sweep, const std::vector<std::string>& names);
 
 // JSON Schema (draft 2020-12) of a sweep file.

@@ -14,6 +14,7 @@
 #include "model/transformer.h"
 #include "optim/optimizer.h"
 #include "train/schedule.h"
+#include "train/sweep_contrasts.h"
 #include "train/sweep_data.h"
 #include "train/validated.h"
 #include "train/validation_set.h"
@@ -174,17 +175,18 @@ config::LoadedConfig<Experiment> resolve(const SweepConfig& sweep, const SweepVa
 }
 
 // Checks an evaluation as the eval command will.
-void check_evaluation(const PlannedRun& run, const SweepEvaluation& e, const Settings& settings) {
-    config::load_config<Experiment>({.file = run.name, .text = run.resolved, .values = settings},
-                                    [&](Experiment& x, config::Problems& p) {
-                                        x.eval.take_lengths(e.lengths, e.tokens);
-                                        x.check(p);
-                                    });
-}
-
-PlannedEvaluation arguments_of(const PlannedRun& run, const SweepEvaluation& e, const Settings& settings) {
+PlannedEvaluation planned_evaluation(const PlannedRun& run, const SweepEvaluation& e,
+                                     const Settings& settings) {
     PlannedEvaluation out;
+    const auto loaded =
+        config::load_config<Experiment>({.file = run.name, .text = run.resolved, .values = settings},
+                                        [&](Experiment& x, config::Problems& p) {
+                                            x.eval.take_lengths(e.lengths, e.tokens);
+                                            x.check(p);
+                                        });
     out.label = e.name;
+    out.lengths = loaded.value.eval.lengths;
+    out.losses = e.tasks.empty() || e.tokens > 0 || e.repeat;
     out.arguments = {"eval", run.directory, "--label", e.name};
     const auto option = [&](bool given, const char* name, const std::string& value) {
         if (given) out.arguments.insert(out.arguments.end(), {name, value});
@@ -470,8 +472,7 @@ SweepPlan plan_sweep(const SweepConfig& sweep, SweepData data, ChangedData chang
             Settings settings;
             append(settings, e.settings, run);
             try {
-                check_evaluation(run, e, settings);
-                run.evaluations.push_back(arguments_of(run, e, settings));
+                run.evaluations.push_back(planned_evaluation(run, e, settings));
                 evaluations.push_back(&e);
             } catch (const config::ConfigError& error) {
                 problems.add(run.name, error, fmt::format("evaluations.{} ({}): ", i, e.name));
@@ -486,6 +487,7 @@ SweepPlan plan_sweep(const SweepConfig& sweep, SweepData data, ChangedData chang
                                  " (it is trained and stays as it is; an evaluation can measure more)");
         evaluations_of.push_back(std::move(evaluations));
     }
+    plan_contrasts(sweep, plan, refused, [&](auto& at, auto& text) { problems.add(at, text); });
     problems.finish(asked, ExitCode::usage);
     DataOfRuns data_of_runs;
     check_unchanged(plan.runs, data_of_runs, changed, problems);
@@ -579,9 +581,12 @@ std::string sweep_json(const SweepPlan& plan) {
                                        {"directory", run.name},
                                        {"evaluations", labels}}));
     }
-    return json::write(
-        json::Value::object({{"name", plan.name}, {"runs", runs}, {"baseline", plan.baseline}}),
-        json::Style::pretty);
+    json::Value out = json::Value::object({{"name", plan.name}, {"runs", runs}, {"baseline", plan.baseline}});
+    if (!plan.contrasts.empty()) {
+        out.set("seeds", json::Value(json::Array(plan.seeds.begin(), plan.seeds.end())));
+        out.set("contrasts", contrasts_json(plan.contrasts));
+    }
+    return json::write(out, json::Style::pretty);
 }
 
 }  // namespace longreach::train

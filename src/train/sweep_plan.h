@@ -11,6 +11,8 @@ struct PlannedEvaluation {
     std::string label;
     std::vector<std::string> arguments;        // eval <run> --label <label> ...
     std::vector<std::string> probe_arguments;  // probe <run> --label <label> ...; empty: none asked for
+    std::vector<int64_t> lengths;              // of the losses and of the tasks
+    bool losses = true;                        // false: of tasks alone
 };
 
 enum class RunState { fresh, begun, trained };
@@ -37,6 +39,8 @@ struct PlannedRun {
 struct SweepPlan {
     std::string name, directory, baseline;
     std::vector<PlannedRun> runs;      // all of the first seed, then all of the second ...
+    std::vector<Contrast> contrasts;   // with their margins
+    std::vector<int64_t> seeds;        // in the order in which contrasts look at them
     std::vector<std::string> skipped;  // contradictory points with reasons
     std::vector<std::string> notes;    // for the user, before it starts
     int64_t jobs = 1, threads = 1;     // threads of each run
