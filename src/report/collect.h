@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "decide/paired.h"
 #include "eval/key_tokens.h"
 #include "eval/probe.h"
 #include "eval/tables.h"
@@ -17,6 +18,12 @@
 #include "train/step_records.h"
 
 namespace longreach::report {
+
+using decide::mean_interval;
+using decide::MeanInterval;
+using decide::paired_difference;
+using decide::paired_differences;
+using decide::SeedValue;
 
 // What a result was measured on. Equal fingerprints mean the same target tokens
 // (for a task, the same samples). Files of earlier versions have no fingerprint.

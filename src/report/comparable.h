@@ -2,7 +2,6 @@
 #pragma once
 
 #include "report/collect.h"
-#include "report/paired.h"
 
 namespace longreach::report {
 

@@ -6,7 +6,6 @@
 
 #include "plot/chart.h"
 #include "report/collect.h"
-#include "report/paired.h"
 
 namespace longreach::report {
 

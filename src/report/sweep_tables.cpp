@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "report/comparable.h"
-#include "report/paired.h"
 #include "report/summary.h"
 #include "report/sweep_results.h"
 

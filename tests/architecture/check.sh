@@ -27,7 +27,7 @@ done
 [[ ${#sources[@]} -gt 0 ]] || violation "no sources under $root: nothing was checked"
 
 # --- layers: a file may include its own layer and those with a smaller number ------------------------------------
-declare -A layer=([base]=0 [config]=1 [io]=1 [tokenizer]=1 [kernels]=1 [law]=2 [data]=2 [model]=3 [tasks]=3 [optim]=4 [ranks]=3 [theory]=4 [eval]=5 [serve]=6 [table]=1 [plot]=2 [train]=6
+declare -A layer=([base]=0 [config]=1 [decide]=1 [io]=1 [tokenizer]=1 [kernels]=1 [law]=2 [data]=2 [model]=3 [tasks]=3 [optim]=4 [ranks]=3 [theory]=4 [eval]=5 [serve]=6 [table]=1 [plot]=2 [train]=6
                   [report]=7 [exchange]=7 [commands]=8 [main.cpp]=9)
 layer_of() { # of a path of this repository; empty for one that has none
     local path=$1

@@ -1,4 +1,4 @@
-"""Means over seeds with their intervals, as the program's report has them (src/report/paired.h)."""
+"""Means over seeds with their intervals, as the program's report has them (src/decide/paired.h)."""
 
 import math
 from typing import NamedTuple

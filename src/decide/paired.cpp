@@ -1,4 +1,4 @@
-#include "report/paired.h"
+#include "decide/paired.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace longreach::report {
+namespace longreach::decide {
 
 namespace {
 
@@ -95,4 +95,4 @@ MeanInterval paired_difference(const std::vector<SeedValue>& values, const std::
     return mean_interval(paired_differences(values, baseline), confidence);
 }
 
-}  // namespace longreach::report
+}  // namespace longreach::decide

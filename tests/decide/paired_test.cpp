@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 #include "io/temp_dir.h"
-#include "report/paired.h"
+#include "decide/paired.h"
 
 using namespace longreach;
 using namespace longreach::test;
@@ -22,34 +22,34 @@ TEST_CASE("student: quantiles are those of the printed tables") {
                  {30, 1.697, 2.042, 2.750},  {120, 1.658, 1.980, 2.617}};
     for (const auto& row : table) {
         CAPTURE(row.degrees);
-        CHECK(std::abs(report::student_quantile(0.90, row.degrees) - row.t90) <= 0.0005);
-        CHECK(std::abs(report::student_quantile(0.95, row.degrees) - row.t95) <= 0.0005);
-        CHECK(std::abs(report::student_quantile(0.99, row.degrees) - row.t99) <= 0.0005);
+        CHECK(std::abs(decide::student_quantile(0.90, row.degrees) - row.t90) <= 0.0005);
+        CHECK(std::abs(decide::student_quantile(0.95, row.degrees) - row.t95) <= 0.0005);
+        CHECK(std::abs(decide::student_quantile(0.99, row.degrees) - row.t99) <= 0.0005);
     }
-    CHECK(report::student_quantile(0, 3) == doctest::Approx(0));
+    CHECK(decide::student_quantile(0, 3) == doctest::Approx(0));
 }
 
 TEST_CASE("student: one and two degrees of freedom have closed forms, many approach the normal") {
     for (const double confidence : {0.1, 0.5, 0.9, 0.95, 0.999}) {
         // The Cauchy distribution, and F(t) = t / sqrt(2 + t^2). The angle is found to an ulp of about 2e-16;
         // the slope of the tangent at 0.999 is 4e5 while its value is 637, so 1e-12 relative leaves room.
-        CHECK(report::student_quantile(confidence, 1) ==
+        CHECK(decide::student_quantile(confidence, 1) ==
               doctest::Approx(std::tan(std::numbers::pi / 2 * confidence)).epsilon(1e-12));
-        CHECK(report::student_quantile(confidence, 2) ==
+        CHECK(decide::student_quantile(confidence, 2) ==
               doctest::Approx(confidence * std::sqrt(2 / (1 - confidence * confidence))).epsilon(1e-12));
     }
     // t exceeds the normal quantile z by (z^3 + z) / (4 degrees) to first order: 2.4e-5 at 1e5 degrees.
-    CHECK(std::abs(report::student_quantile(0.95, 100000) - 1.959963984540054) < 3e-5);
+    CHECK(std::abs(decide::student_quantile(0.95, 100000) - 1.959963984540054) < 3e-5);
     for (const int64_t degrees : {1, 2, 3, 4, 7, 8, 50})
         for (const double confidence : {0.2, 0.95})
-            CHECK(report::student_within(report::student_quantile(confidence, degrees), degrees) ==
+            CHECK(decide::student_within(decide::student_quantile(confidence, degrees), degrees) ==
                   doctest::Approx(confidence).epsilon(1e-13));
 }
 
 TEST_CASE("mean: the interval of three values, by hand") {
     // Mean 2; squares 1 + 0 + 1 over 2 degrees of freedom: deviation 1, error 1/sqrt(3); t
     // = 4.302652730 at 95%.
-    const report::MeanInterval m = report::mean_interval(std::vector<double>{1, 3, 2});
+    const decide::MeanInterval m = decide::mean_interval(std::vector<double>{1, 3, 2});
     CHECK(m.count == 3);
     CHECK(m.mean == 2);
     CHECK(m.standard_deviation == 1);
@@ -58,25 +58,25 @@ TEST_CASE("mean: the interval of three values, by hand") {
     CHECK(m.high == doctest::Approx(2 + 2.4841377117).epsilon(1e-9));
     CHECK(m.has_interval());
     CHECK_FALSE(m.excludes_zero());
-    CHECK(report::mean_interval(std::vector<double>{1, 3, 2}, 0.5).excludes_zero());  // t = 0.816: 2 -+ 0.47
-    CHECK(report::mean_interval(std::vector<double>{-1, -3, -2}, 0.5).excludes_zero());
+    CHECK(decide::mean_interval(std::vector<double>{1, 3, 2}, 0.5).excludes_zero());  // t = 0.816: 2 -+ 0.47
+    CHECK(decide::mean_interval(std::vector<double>{-1, -3, -2}, 0.5).excludes_zero());
     // A common offset of a million costs only the digits it takes: an ulp of 1e6 is 1.2e-10.
-    const report::MeanInterval far = report::mean_interval(std::vector<double>{1e6 + 1, 1e6 + 3, 1e6 + 2});
+    const decide::MeanInterval far = decide::mean_interval(std::vector<double>{1e6 + 1, 1e6 + 3, 1e6 + 2});
     CHECK(far.standard_deviation == doctest::Approx(1).epsilon(1e-9));
 }
 
 TEST_CASE("mean: too few values and values that are not finite leave unknown what they leave unknown") {
-    const report::MeanInterval none = report::mean_interval(std::vector<double>{});
+    const decide::MeanInterval none = decide::mean_interval(std::vector<double>{});
     CHECK(none.count == 0);
     CHECK(std::isnan(none.mean));
-    const report::MeanInterval one = report::mean_interval(std::vector<double>{2.5});
+    const decide::MeanInterval one = decide::mean_interval(std::vector<double>{2.5});
     CHECK(one.count == 1);
     CHECK(one.mean == 2.5);
     CHECK(std::isnan(one.standard_error));
     CHECK_FALSE(one.has_interval());
     CHECK_FALSE(one.excludes_zero());
     for (const double odd : {static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
-        const report::MeanInterval m = report::mean_interval(std::vector<double>{1, odd, 3});
+        const decide::MeanInterval m = decide::mean_interval(std::vector<double>{1, odd, 3});
         CHECK(m.count == 3);
         CHECK(std::isnan(m.mean));
         CHECK_FALSE(m.excludes_zero());
@@ -84,9 +84,9 @@ TEST_CASE("mean: too few values and values that are not finite leave unknown wha
 }
 
 TEST_CASE("paired: differences match by seed, whatever the order, and seeds of one side are left out") {
-    const std::vector<report::SeedValue> values{{3, 0.75}, {1, 0.5}, {9, 100}, {2, 0.5}};
-    const std::vector<report::SeedValue> baseline{{1, 1}, {2, 1.25}, {7, -100}, {3, 1.25}};
-    const std::vector<report::SeedValue> differences = report::paired_differences(values, baseline);
+    const std::vector<decide::SeedValue> values{{3, 0.75}, {1, 0.5}, {9, 100}, {2, 0.5}};
+    const std::vector<decide::SeedValue> baseline{{1, 1}, {2, 1.25}, {7, -100}, {3, 1.25}};
+    const std::vector<decide::SeedValue> differences = decide::paired_differences(values, baseline);
     REQUIRE(differences.size() == 3);
     CHECK(differences[0].seed == 1);
     CHECK(differences[0].value == -0.5);
@@ -95,24 +95,24 @@ TEST_CASE("paired: differences match by seed, whatever the order, and seeds of o
     CHECK(differences[2].seed == 3);
     CHECK(differences[2].value == -0.5);
     // Mean -7/12; deviations 1/12, -1/6, 1/12: squares 1/24 over 2: 0.1443376; error 1/12; t = 4.302652730.
-    const report::MeanInterval m = report::paired_difference(values, baseline);
+    const decide::MeanInterval m = decide::paired_difference(values, baseline);
     CHECK(m.mean == doctest::Approx(-7.0 / 12).epsilon(1e-14));
     CHECK(m.standard_error == doctest::Approx(1.0 / 12).epsilon(1e-14));
     CHECK(m.high == doctest::Approx(-7.0 / 12 + 4.302652729696 / 12).epsilon(1e-9));
     CHECK(m.excludes_zero());
-    CHECK(report::paired_difference(values, {}).count == 0);
+    CHECK(decide::paired_difference(values, {}).count == 0);
 }
 
 TEST_CASE("paired: noise that the seeds share does not widen the interval") {
     const Rng rng(5, Purpose::test);
-    std::vector<report::SeedValue> values, baseline;
+    std::vector<decide::SeedValue> values, baseline;
     for (int64_t seed = 1; seed <= 5; ++seed) {
         const double shared = rng.normal(static_cast<uint64_t>(seed));
         baseline.push_back({seed, shared});
         values.push_back({seed, shared - 0.01});
     }
-    CHECK(report::mean_interval(baseline).standard_error > 0.1);
+    CHECK(decide::mean_interval(baseline).standard_error > 0.1);
     // Only the rounding of the sums is left: a few ulps of numbers around 1.
-    CHECK(report::paired_difference(values, baseline).standard_error < 1e-15);
-    CHECK(report::paired_difference(values, baseline).excludes_zero());
+    CHECK(decide::paired_difference(values, baseline).standard_error < 1e-15);
+    CHECK(decide::paired_difference(values, baseline).excludes_zero());
 }

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace longreach::report {
+namespace longreach::decide {
 
 struct SeedValue {
     int64_t seed = 0;
@@ -47,4 +47,4 @@ double student_within(double t, int64_t degrees);
 // The t with P(|T| < t) = confidence, 0 <= confidence < 1: the half-width of a two-sided interval.
 double student_quantile(double confidence, int64_t degrees);
 
-}  // namespace longreach::report
+}  // namespace longreach::decide
