@@ -161,6 +161,10 @@ void collect_sweep(const std::string& path, Collection& out) {
     out.sweep = true;
     out.own_labels = {"plain"};
     out.baseline = text_at(sweep, "baseline");
+    out.contrasts = train::read_contrasts(sweep, io::join_path(path, "sweep.json"));
+    if (const json::Value* seeds = sweep.find("seeds"); seeds && seeds->is_array())
+        for (const json::Value& seed : seeds->as_array())
+            if (const auto number = seed.to_int64()) out.seeds.push_back(*number);
     const json::Value* runs = sweep.find("runs");
     require(runs && runs->is_array(), ExitCode::data, "{}/sweep.json has no list \"runs\"", path);
     for (const json::Value& entry : runs->as_array()) {

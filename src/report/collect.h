@@ -15,6 +15,7 @@
 #include "eval/probe.h"
 #include "eval/tables.h"
 #include "eval/task_rows.h"
+#include "train/contrast.h"
 #include "train/step_records.h"
 
 namespace longreach::report {
@@ -119,11 +120,15 @@ struct Collection {
     size_t planned = 0;                // number of runs requested
     std::vector<std::string> notes;    // remarks for the reader of the comparison
     bool sweep = false;
-    std::vector<std::string> sets;  // those of data.val_sets on which any loss was measured
-    std::string set;                // in a view: the set whose losses it shows; empty: data.val
-    Measure measure;                // of the compared losses; count is NaN without losses
+    std::vector<std::string> sets;           // those of data.val_sets on which any loss was measured
+    std::string set;                         // in a view: the set whose losses it shows; empty: data.val
+    Measure measure;                         // of the compared losses; count is NaN without losses
+    std::vector<train::Contrast> contrasts;  // of the sweep
+    std::vector<int64_t> seeds;              // in the order in which contrasts look at them
 
     std::string baseline_name() const;
+    // What an interval is called where contrasts are tests and all else is not: "descriptive ", else nothing.
+    const char* descriptive() const { return contrasts.empty() ? "" : "descriptive "; }
     std::string on_set() const { return set.empty() ? "" : " on " + set; }
 };
 

@@ -477,7 +477,7 @@ Passage evaluation(const Collection& collection, const Summary& summary,
     return out.say(".").add(evaluations(summary));
 }
 
-Passage seeds(const std::vector<Variant>& variants) {
+Passage seeds(const std::vector<Variant>& variants, const Collection& collection) {
     size_t least = variants[0].seeds, most = least;
     for (const Variant& v : variants) least = std::min(least, v.seeds), most = std::max(most, v.seeds);
     if (most == 1)
@@ -491,8 +491,9 @@ Passage seeds(const std::vector<Variant>& variants) {
         "seeds with the standard error of the mean{}.",
         variants.size() == 1 ? "The model" : "Every variant", count,
         variants.size() == 1 ? ""
-                             : "; differences between variants are paired by seed, with 95% intervals of "
-                               "Student's t"));
+                             : fmt::format("; differences between variants are paired by seed, with {}95% "
+                                           "intervals of Student's t",
+                                           collection.descriptive())));
 }
 
 }  // namespace
@@ -520,7 +521,7 @@ Methods methods_of(const Collection& collection, const Summary& summary) {
     out.add(listed(words, "; ", "; ")).say(".").say(legend(formulas));
     out.say(" Training takes ").add(stated(variants, training)).say(".");
     out.say(" ").add(stated(variants, optimiser)).say(".");
-    out.add(evaluation(collection, summary, variants)).add(seeds(variants));
+    out.add(evaluation(collection, summary, variants)).add(seeds(variants, collection));
     for (const Series& series : summary.series)
         for (const std::string& key : keys_of_name(series.label)) keys.insert(key);
     return {out.text, out.latex + "\n", {keys.begin(), keys.end()}};

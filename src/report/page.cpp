@@ -45,7 +45,7 @@ constexpr const char* without_scripts =
 std::string report_page(const Collection& collection, const PageOptions& options) {
     const Summary summary = summarize(collection);
     const PageContext page{collection, summary, options.extracts};
-    std::vector<Section> sections{overview_section(page), run_section(page)};
+    std::vector<Section> sections{contrasts_section(page), overview_section(page), run_section(page)};
     if (summary.tasks.empty()) {
         for (const auto make : {lengths_section, differences_section, training_section, positions_section,
                                 key_tokens_section, diagnostics_section, tasks_section})

@@ -29,6 +29,7 @@ struct Section {
     std::string html;  // empty: the section has no data and is omitted
 };
 
+Section contrasts_section(const PageContext& page);
 Section overview_section(const PageContext& page);
 Section lengths_section(const PageContext& page);
 Section differences_section(const PageContext& page);

@@ -133,7 +133,8 @@ table::DataTable part_table(const PageContext& page, const Part& part) {
     table::DataTable table{.caption = fmt::format("Loss on {}{} by context length (nats per token)",
                                                   part.words, page.collection.on_set()),
                            .header = {"variant", "context", "seeds", "loss", "error over documents",
-                                      "minus " + page.collection.baseline_name(), "95% interval from", "to"},
+                                      "minus " + page.collection.baseline_name(),
+                                      std::string(page.collection.descriptive()) + "95% interval from", "to"},
                            .interval = 6};
     const auto baseline = part.losses.find(page.summary.baseline);
     for (const auto& [series, losses] : part.losses)

@@ -276,8 +276,8 @@ std::vector<plot::IntervalRow> difference_rows(const PageContext& page, int64_t 
         plot::IntervalRow row{i, m.mean, m.low, m.high, {}, table::signed_fixed(m.mean, 4)};
         for (const SeedValue& d : differences) row.values.push_back(d.value);
         if (m.has_interval())
-            row.text += fmt::format(", 95% interval {} to {}", table::signed_fixed(m.low, 4),
-                                    table::signed_fixed(m.high, 4));
+            row.text += fmt::format(", {}95% interval {} to {}", page.collection.descriptive(),
+                                    table::signed_fixed(m.low, 4), table::signed_fixed(m.high, 4));
         row.text += fmt::format(" ({})", counted(differences.size(), "shared seed"));
         rows.push_back(row);
     }
@@ -293,7 +293,8 @@ table::DataTable difference_table(const PageContext& page, int64_t length,
     table::DataTable table{
         .caption = fmt::format("Difference of loss{} to {}, paired by seed (nats per token)",
                                page.collection.on_set(), page.collection.baseline_name()),
-        .header = {"variant", "context", "shared seeds", "difference", "95% interval from", "to"},
+        .header = {"variant", "context", "shared seeds", "difference",
+                   std::string(page.collection.descriptive()) + "95% interval from", "to"},
         .interval = 4};
     const auto cell = [](double v) {
         return std::isnan(v) ? table::Cell("") : table::Cell(table::signed_fixed(v, 4), table::exact(v));
@@ -329,10 +330,10 @@ std::string difference_figure(const PageContext& page, int64_t length,
     const std::string caption =
         intervals > 0
             ? fmt::format(
-                  "At a context of {}: mean difference with its 95% t-interval; small dots are single "
+                  "At a context of {}: mean difference with its {}95% t-interval; small dots are single "
                   "seeds. {} of {} intervals exclude zero; each is on its own, without correction for "
                   "their number.",
-                  grouped(length), settled, intervals)
+                  grouped(length), page.collection.descriptive(), settled, intervals)
             : fmt::format(
                   "At a context of {}. An interval needs two shared seeds with finite losses; without "
                   "one, a difference cannot be told from seed noise.",

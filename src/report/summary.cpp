@@ -122,11 +122,12 @@ std::string at_length(const Summary& summary, int64_t length) {
     return out;
 }
 
-std::string gap_text(const MeanInterval& gap, int decimals) {
+std::string gap_text(const Collection& collection, const MeanInterval& gap, int decimals) {
     if (gap.has_interval())
         return fmt::format(
-            "; the 95% interval of the difference over {} shared seeds, [{}, {}], {}", gap.count,
-            table::signed_fixed(gap.low, decimals), table::signed_fixed(gap.high, decimals),
+            "; the {}95% interval of the difference over {} shared seeds, [{}, {}], {}",
+            collection.descriptive(), gap.count, table::signed_fixed(gap.low, decimals),
+            table::signed_fixed(gap.high, decimals),
             gap.excludes_zero() ? "excludes zero" : "includes zero: these seeds do not separate the two");
     return gap.count == 1 ? "; one shared seed gives no interval, so nothing here says how much of that is "
                             "chance"
@@ -187,7 +188,8 @@ std::vector<std::string> headline(const Collection& collection, const Summary& s
             const MeanInterval gap = paired_difference(summary.series[other.series].loss.at(length),
                                                        summary.series[best.series].loss.at(length));
             const double higher = gap.count > 0 ? gap.mean : other.loss.mean - best.loss.mean;
-            return fmt::format("{} is {} higher{}.", who, table::fixed(higher, 4), gap_text(gap, 4));
+            return fmt::format("{} is {} higher{}.", who, table::fixed(higher, 4),
+                               gap_text(collection, gap, 4));
         };
         out.push_back(against(candidates[1], "The next, " + summary.styles[candidates[1].series].name + ","));
         for (size_t i = 2; i < candidates.size(); ++i)

@@ -81,7 +81,7 @@ std::vector<const RunRecord*> runs_of(const Collection& collection, const Series
 std::string at_length(const Summary& summary, int64_t length);
 
 // The end of a sentence about a difference, with its confidence: "; the 95% interval of ...".
-std::string gap_text(const MeanInterval& gap, int decimals);
+std::string gap_text(const Collection& collection, const MeanInterval& gap, int decimals);
 
 // "the same 65,536 tokens of 6 documents for all", or what is known instead.
 std::string measured_on(const Collection& collection);

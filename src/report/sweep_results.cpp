@@ -42,10 +42,11 @@ SweepResults sweep_results(const Collection& sweep) {
             for (const LossRow& r : losses)
                 out.losses.push_back({run.group, run.seed, label, r.length, r.loss, r.top1, r.top1_error,
                                       r.standard_error, r.measure.count, r.measure.documents,
-                                      r.measure.fingerprint, r.apart, sweep.set});
+                                      r.measure.fingerprint, r.apart, sweep.set, r.measure.key()});
             for (const TaskCell& r : rows_under(run, label, &Results::tasks))
                 out.tasks.push_back({run.group, run.seed, label, r.task, r.length, r.depth, r.samples,
-                                     r.accuracy, r.margin, r.loss, r.measure.fingerprint, r.apart});
+                                     r.accuracy, r.margin, r.loss, r.measure.fingerprint, r.apart,
+                                     r.measure.key()});
         }
         out.measured += out.losses.size() > before;
     }

@@ -16,8 +16,9 @@ struct SweepLoss {
     int64_t length = 0;
     double loss = NAN, top1 = NAN, top1_error = NAN, standard_error = NAN, scored = NAN, documents = NAN;
     std::string fingerprint;
-    bool apart = false;  // as in LossRow
-    std::string set;     // of data.val_sets; empty: data.val
+    bool apart = false;         // as in LossRow
+    std::string set;            // of data.val_sets; empty: data.val
+    std::string measured = {};  // the key of its Measure
 };
 inline constexpr io::RecordColumns results_file(
     "results.csv", 6, io::plain("variant", &SweepLoss::variant), io::plain("seed", &SweepLoss::seed),
@@ -49,6 +50,7 @@ struct SweepTask {
     double loss = NAN;
     std::string fingerprint;
     bool apart = false;
+    std::string measured = {};  // as in SweepLoss
 };
 inline constexpr io::RecordColumns results_tasks_file(
     "results_tasks.csv", 11, io::plain("variant", &SweepTask::variant), io::plain("seed", &SweepTask::seed),

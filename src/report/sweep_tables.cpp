@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "report/comparable.h"
+#include "report/contrasts.h"
 #include "report/summary.h"
 #include "report/sweep_results.h"
 
@@ -288,12 +289,13 @@ std::string sweep_tables(const Collection& sweep, const TableOptions& options) {
                : "; of percentages without\nthe latter (the value of each seed), of differences of "
                  "percentages too if an interval of theirs leaves 0 to 100\n";
     if (!sweep.baseline.empty())
-        out += one_line(
-                   fmt::format("[95% interval over seeds of the mean difference to {}, seed by seed], * if 0 "
-                               "lies outside",
-                               sweep.baseline_name())) +
+        out += one_line(fmt::format(
+                   "[{}95% interval over seeds of the mean difference to {}, seed by seed], * if 0 "
+                   "lies outside",
+                   sweep.descriptive(), sweep.baseline_name())) +
                "\n";
     for (const std::string& note : sweep.notes) out += fmt::format("note: {}\n", one_line(note));
+    out += contrasts_text(sweep, options.terminal);
     out += quantity(sweep, "loss", loss, options);
     out += quantity(sweep, "top-1 %", top1, options);
     std::vector<std::string> names;

@@ -1,0 +1,181 @@
+#include "report/contrasts.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "report/sweep_results.h"
+#include "table/readable.h"
+
+namespace longreach::report {
+
+namespace {
+
+// One quantity of one run, and what it was measured on.
+struct Reading {
+    double sum = 0;
+    int64_t count = 0;
+    std::string measured;
+    void add(double value, const std::string& on) {
+        sum += value;
+        ++count;
+        measured += on + "\n";
+    }
+    double mean() const { return sum / static_cast<double>(count); }
+};
+using Readings = std::map<int64_t, Reading>;  // by seed
+
+Readings losses_of(const SweepResults& results, const train::Contrast& c, const std::string& arm,
+                   int64_t length) {
+    Readings out;
+    for (const SweepLoss& l : results.losses)
+        if (l.variant == arm && l.evaluation == c.evaluation && l.length == length)
+            out[l.seed].add(l.loss, l.measured);
+    return out;
+}
+
+Readings readings_of(const SweepResults& results, const train::Contrast& c, const std::string& arm) {
+    if (c.of == train::ContrastOf::loss) return losses_of(results, c, arm, c.at);
+    Readings out;
+    if (c.of == train::ContrastOf::gap) {
+        Readings near = losses_of(results, c, arm, c.trained_at);
+        for (const auto& [seed, far] : losses_of(results, c, arm, c.at))
+            if (near.contains(seed))
+                out[seed].add(far.sum - near[seed].sum, far.measured + near[seed].measured);
+        return out;
+    }
+    for (const SweepTask& t : results.tasks)
+        if (t.variant == arm && t.evaluation == c.evaluation && t.task == c.task && t.length == c.at &&
+            t.margin && (c.depth < 0 || t.depth == static_cast<double>(c.depth)))
+            out[t.seed].add(*t.margin, t.measured);
+    return out;
+}
+
+// By seed, where both arms were measured on the same.
+std::map<int64_t, double> differences_of(const SweepResults& results, const train::Contrast& c) {
+    std::map<int64_t, double> out;
+    const Readings second = readings_of(results, c, c.second);
+    for (const auto& [seed, first] : readings_of(results, c, c.first))
+        if (const auto other = second.find(seed);
+            other != second.end() && other->second.measured == first.measured)
+            out[seed] = first.mean() - other->second.mean();
+    return out;
+}
+
+// The differences of the seeds in their order, up to the first one that is missing.
+std::vector<double> in_order(const std::map<int64_t, double>& differences,
+                             const std::vector<int64_t>& seeds) {
+    std::vector<double> out;
+    for (const int64_t seed : seeds) {
+        const auto found = differences.find(seed);
+        if (found == differences.end()) break;
+        out.push_back(found->second);
+    }
+    return out;
+}
+
+// All of them, with the plain interval.
+decide::Answer description(const std::map<int64_t, double>& differences) {
+    decide::Answer answer;
+    std::vector<double> values;
+    for (const auto& [seed, value] : differences) values.push_back(value);
+    answer.seeds = values.size();
+    answer.confidence = 0.95;
+    answer.interval = mean_interval(values, answer.confidence);
+    return answer;
+}
+
+std::string verdict_of(const train::Contrast& c, const decide::Answer& a) {
+    using train::Expected;
+    if (a.open()) return "open";
+    const std::string none = fmt::format("no difference beyond {:g}", c.margin);
+    const bool above = a.interval.low > 0;
+    if (c.expect == Expected::none && a.within) return "holds: " + none;
+    if (c.expect == Expected::none && (a.interval.low >= c.margin || a.interval.high <= -c.margin))
+        return "fails";
+    if (!a.differs) return none;
+    std::string word = above ? "above" : "below";
+    if (c.expect == Expected::negative || c.expect == Expected::positive)
+        word = above == (c.expect == Expected::positive) ? "holds" : "fails";
+    return word + (a.within ? fmt::format(", by less than {:g}", c.margin) : "");
+}
+
+std::string quantity_of(const train::Contrast& c) {
+    std::string text = c.of == train::ContrastOf::loss ? "loss"
+                       : c.of == train::ContrastOf::gap
+                           ? fmt::format("loss minus that at {}", grouped(c.trained_at))
+                           : "margin of " + c.task;
+    if (c.depth >= 0) text += fmt::format(" at {}%", c.depth);
+    return text + (c.evaluation == "plain" ? "" : fmt::format(" ({})", c.evaluation));
+}
+
+}  // namespace
+
+std::vector<ContrastResult> contrast_results(const Collection& sweep) {
+    const SweepResults results = sweep_results(sweep);
+    std::vector<ContrastResult> out;
+    std::vector<decide::Question> questions;
+    for (const train::Contrast& c : sweep.contrasts) {
+        const std::map<int64_t, double> differences = differences_of(results, c);
+        if (c.primary) questions.push_back({in_order(differences, sweep.seeds), c.margin});
+        out.push_back({c, description(differences), "descriptive"});
+    }
+    const std::vector<decide::Answer> answers = decide::decide(questions);
+    size_t next = 0;
+    for (ContrastResult& result : out) {
+        if (!result.contrast.primary) continue;
+        const decide::Answer& answer = answers[next];
+        if (answer.look > 0) {
+            result.answer = answer;
+        } else {  // a mean, but no interval before the first look
+            result.answer.seeds = questions[next].differences.size();
+            result.answer.confidence = NAN;
+            result.answer.interval = mean_interval(questions[next].differences);
+            result.answer.interval.low = result.answer.interval.high = NAN;
+        }
+        result.verdict = verdict_of(result.contrast, answer);
+        ++next;
+    }
+    return out;
+}
+
+table::DataTable contrast_table(const Collection& sweep, bool claims) {
+    table::DataTable table{.name = "contrasts",
+                           .caption = "Contrasts: the first arm minus the second, paired by seed",
+                           .header = {"contrast"}};
+    if (claims) table.header.emplace_back("claim");
+    for (const char* name : {"arms", "context", "of", "difference", "interval from", "to", "confidence %",
+                             "margin", "verdict", "seeds", "look"})
+        table.header.emplace_back(name);
+    table.interval = claims ? 6 : 5;
+    const auto cell = [](double v) {
+        return std::isnan(v) ? table::Cell("") : table::Cell(table::signed_fixed(v, 4), table::exact(v));
+    };
+    for (const auto& [c, answer, verdict] : contrast_results(sweep)) {
+        std::vector<table::Cell> row{table::name_cell(c.name)};
+        if (claims) row.push_back(table::text_cell(c.claim));
+        row.insert(row.end(),
+                   {table::text_cell(fmt::format("{} − {}", c.first, c.second)),
+                    table::count_cell(c.at),
+                    table::text_cell(quantity_of(c)),
+                    cell(answer.interval.mean),
+                    cell(answer.interval.low),
+                    cell(answer.interval.high),
+                    table::number_cell(100 * answer.confidence, 2),
+                    c.margin > 0 ? table::Cell(c.margin) : table::Cell(""),
+                    table::text_cell(verdict),
+                    {fmt::format("{}", answer.seeds)},
+                    answer.look > 0 ? table::Cell(fmt::format("{}", answer.look)) : table::Cell("")});
+        table.rows.push_back(std::move(row));
+    }
+    return table;
+}
+
+std::string contrasts_text(const Collection& sweep, const table::Terminal& terminal) {
+    if (sweep.contrasts.empty()) return "";
+    std::string out = "\n" + table::text_table(contrast_table(sweep, false), terminal);
+    for (const train::Contrast& c : sweep.contrasts)
+        if (!c.claim.empty()) out += one_line(fmt::format("  {}: {}", c.name, c.claim)) + "\n";
+    return out;
+}
+
+}  // namespace longreach::report
