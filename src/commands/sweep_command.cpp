@@ -1,5 +1,6 @@
 // longreach sweep: trains and evaluates the runs of an experiment in a queue.
 #include "commands/commands.h"
+#include "commands/decided_sweep.h"
 #include "config/help.h"
 #include "report/sweep_results.h"
 #include "train/sweep_queue.h"
@@ -11,7 +12,7 @@ namespace {
 struct SweepArguments {
     std::string file;
     std::vector<std::string> set, over, only;
-    bool dry_run = false, retrain = false;
+    bool dry_run = false, retrain = false, decide = false;
     int64_t jobs = 0;
 };
 
@@ -20,22 +21,33 @@ ExitCode sweep(const SweepArguments& options) {
     if (options.jobs > 0) overrides.push_back(fmt::format("jobs={}", options.jobs));
     train::SweepConfig config = train::load_sweep(options.file, overrides, options.over);
     if (!options.only.empty()) train::keep_variants(config, options.only);
-    const train::SweepPlan plan = train::plan_sweep(
-        config, options.dry_run ? train::SweepData::may_be_missing : train::SweepData::required,
-        options.retrain ? train::ChangedData::retrained : train::ChangedData::refused);
+    const auto planned = [&](const train::SweepConfig& runs) {
+        return train::plan_sweep(
+            runs, options.dry_run ? train::SweepData::may_be_missing : train::SweepData::required,
+            options.retrain ? train::ChangedData::retrained : train::ChangedData::refused);
+    };
+    std::optional<DecidedSweep> decided;
+    std::optional<train::SweepPlan> plan;
+    if (options.decide) {
+        decided.emplace(config, planned);
+    } else {
+        plan = planned(config);
+    }
     train::Console console;
-    console.line(plan.text());
+    console.line(decided ? decided->text() : plan->text());
     if (options.dry_run) return ExitCode::ok;
     console.accompany();
+    const std::string directory = config.directory();
     train::SweepOptions sweep_options;
-    sweep_options.on_progress = [&] { report::write_sweep_csv(plan.directory); };
-    const train::SweepOutcome outcome = train::run_sweep(plan, sweep_options, console);
-    report::write_sweep_csv(plan.directory);
+    sweep_options.on_progress = [&] { report::write_sweep_csv(directory); };
+    const train::SweepOutcome outcome =
+        decided ? decided->run(sweep_options, console) : train::run_sweep(*plan, sweep_options, console);
+    report::write_sweep_csv(directory);
     std::string text = fmt::format("{} done", outcome.done);
     if (outcome.failed > 0) text += fmt::format(", {} failed", outcome.failed);
     if (outcome.left > 0) text += fmt::format(", {} left", outcome.left);
     if (outcome.stopped) text += "; the same command continues it";
-    console.line(text + "; longreach report " + plan.directory);
+    console.line(text + "; longreach report " + directory);
     if (outcome.stopped) return ExitCode::stopped;
     return outcome.failed > 0 ? ExitCode::runs : ExitCode::ok;
 }
@@ -63,6 +75,10 @@ void add_sweep_command(Command& program) {
     command.option("--jobs", options->jobs, "Runs at the same time").in_range(1, 1024);
     command.flag("--retrain", options->retrain,
                  "Train runs again whose data changed since they were trained");
+    command.flag("--decide", options->decide,
+                 "Add seeds until the primary contrasts are decided: looks at 4, 8, 14 and 20 seeds, more "
+                 "only for the arms "
+                 "of those that are open");
     command.flag("--dry-run", options->dry_run,
                  "Check every run and print the plan, then stop; missing data files are skipped");
     command.footer("Fields of the sweep file\n" +

@@ -548,8 +548,10 @@ std::string SweepPlan::text() const {
         evaluations += run.evaluations.size();
         for (const PlannedEvaluation& e : run.evaluations) ++labels[e.label];
     }
-    std::string out = fmt::format("sweep {}: {} x {} = {} in {}", name, counted(variants.size(), "variant"),
-                                  counted(seeds.size(), "seed"), counted(runs.size(), "run"), directory);
+    const bool all = variants.size() * seeds.size() == runs.size();
+    std::string out = fmt::format("sweep {}: {} x {}{} {} in {}", name, counted(variants.size(), "variant"),
+                                  counted(seeds.size(), "seed"), all ? " =" : " at most,",
+                                  counted(runs.size(), "run"), directory);
     if (trained > 0) out += fmt::format(", {} trained already", trained);
     if (begun > 0) out += fmt::format(", {} begun", begun);
     out += fmt::format("\n  to train: {} tokens in {}, {} at a time with {}; with validations {:.2e} FLOP",

@@ -126,7 +126,8 @@ class Queue {
 
     void add(const PlannedRun& run) {
         if (run.state == RunState::trained) {
-            console_.line(fmt::format("{}  trained already, {} steps", run.name, run.step));
+            if (!options_.goes_on)
+                console_.line(fmt::format("{}  trained already, {} steps", run.name, run.step));
             ++outcome_.done;
             add_evaluations(run, waiting_.end());
             return;
@@ -143,7 +144,7 @@ class Queue {
         std::vector<TaskPtr> tasks;
         for (const PlannedEvaluation& e : run.evaluations) {
             if (is_evaluated(run, e)) {
-                console_.line(fmt::format("{}  {}  done already", run.name, e.label));
+                if (!options_.goes_on) console_.line(fmt::format("{}  {}  done already", run.name, e.label));
                 ++outcome_.done;
                 continue;
             }
@@ -347,7 +348,7 @@ SweepOutcome run_sweep(const SweepPlan& plan, const SweepOptions& options, Conso
     io::make_directories(io::join_path(plan.directory, "logs"));
     io::write_file_atomically(io::join_path(plan.directory, "sweep.json"), sweep_json(plan));
     for (const PlannedRun& run : plan.runs) io::write_file_atomically(config_path(plan, run), run.resolved);
-    console.open_log(io::join_path(plan.directory, "log.txt"));
+    if (!options.goes_on) console.open_log(io::join_path(plan.directory, "log.txt"));
     Queue queue(plan, options, console);
     return queue.work();
 }

@@ -17,6 +17,7 @@ namespace longreach::train {
 struct SweepOptions {
     std::string program = "/proc/self/exe";
     std::function<void()> on_progress;  // called after each command; may be empty
+    bool goes_on = false;  // after a call with fewer runs, which opened the log and told what was done before
 };
 
 struct SweepOutcome {
