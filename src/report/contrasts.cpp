@@ -141,31 +141,27 @@ std::vector<ContrastResult> contrast_results(const Collection& sweep) {
 table::DataTable contrast_table(const Collection& sweep, bool claims) {
     table::DataTable table{.name = "contrasts",
                            .caption = "Contrasts: the first arm minus the second, paired by seed",
-                           .header = {"contrast"}};
+                           .header = {"contrast", "verdict", "difference", "interval from", "to", "margin",
+                                      "arms", "context", "of", "seeds", "look", "confidence %"},
+                           .interval = 3};
     if (claims) table.header.emplace_back("claim");
-    for (const char* name : {"arms", "context", "of", "difference", "interval from", "to", "confidence %",
-                             "margin", "verdict", "seeds", "look"})
-        table.header.emplace_back(name);
-    table.interval = claims ? 6 : 5;
     const auto cell = [](double v) {
         return std::isnan(v) ? table::Cell("") : table::Cell(table::signed_fixed(v, 4), table::exact(v));
     };
     for (const auto& [c, answer, verdict] : contrast_results(sweep)) {
-        std::vector<table::Cell> row{table::name_cell(c.name)};
-        if (claims) row.push_back(table::text_cell(c.claim));
-        row.insert(row.end(),
-                   {table::text_cell(fmt::format("{} − {}", c.first, c.second)),
-                    table::count_cell(c.at),
-                    table::text_cell(quantity_of(c)),
-                    cell(answer.interval.mean),
-                    cell(answer.interval.low),
-                    cell(answer.interval.high),
-                    table::number_cell(100 * answer.confidence, 2),
-                    c.margin > 0 ? table::Cell(c.margin) : table::Cell(""),
-                    table::text_cell(verdict),
-                    {fmt::format("{}", answer.seeds)},
-                    answer.look > 0 ? table::Cell(fmt::format("{}", answer.look)) : table::Cell("")});
-        table.rows.push_back(std::move(row));
+        table.rows.push_back({table::name_cell(c.name),
+                              table::text_cell(verdict),
+                              cell(answer.interval.mean),
+                              cell(answer.interval.low),
+                              cell(answer.interval.high),
+                              c.margin > 0 ? table::Cell(c.margin) : table::Cell(""),
+                              table::text_cell(fmt::format("{} − {}", c.first, c.second)),
+                              table::count_cell(c.at),
+                              table::text_cell(quantity_of(c)),
+                              {fmt::format("{}", answer.seeds)},
+                              {answer.look > 0 ? fmt::format("{}", answer.look) : ""},
+                              table::number_cell(100 * answer.confidence, 2)});
+        if (claims) table.rows.back().push_back(table::text_cell(c.claim));
     }
     return table;
 }

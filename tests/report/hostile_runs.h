@@ -129,7 +129,22 @@ inline std::vector<std::string> write_hostile_sweep(const std::string& path, con
     absent.set("variant", bad).set("seed", 9).set("directory", as_file_name(bad) + "-absent");
     runs.push(absent);
     Value sweep = Value::object();
-    sweep.set("name", bad).set("baseline", bad).set("runs", runs);
+    sweep.set("name", bad).set("baseline", bad).set("runs", runs).set("seeds", Value::array({1, 2}));
+    Value contrasts = Value::array();
+    for (const char* of : {"loss", "gap", "margin"})
+        contrasts.push(Value::object({{"name", bad},
+                                      {"claim", bad},
+                                      {"arms", Value::array({bad + "a", bad + "b"})},
+                                      {"at", 64},
+                                      {"of", of},
+                                      {"margin", 0.05},
+                                      {"primary", of[0] != 'g'},
+                                      {"evaluation", of[0] == 'l' ? "plain" : bad},
+                                      {"task", bad},
+                                      {"depth", -1},
+                                      {"expect", "negative"},
+                                      {"trained_at", 32}}));
+    sweep.set("contrasts", std::move(contrasts));
     put(io::join_path(path, "sweep.json"), json::write(sweep, json::Style::pretty));
     return directories;
 }
