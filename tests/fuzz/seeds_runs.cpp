@@ -34,6 +34,7 @@ std::vector<Seed> sweeps() {
             {"list", R"({"name": "s", "variants": [{"name": "a", "config": "variant.json"},
  {"name": "b", "config": "variant.json", "set": {"model.layers": 2}}], "baseline": "b",
  "list": [{"name": "p", "set": {"run.seed": 3}}], "zip": {"batch.tokens": [64, 128]}, "jobs": 2,
+ "contrasts": [{"name": "c", "arms": ["a.tokens-64.p", "b.tokens-64.p"], "at": 1024, "of": "gap", "expect": "none"}],
  "skip_contradictory": true})" +
                          (separator + variant) + separator + "seeds=[3]"}};
 }
