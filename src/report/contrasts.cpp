@@ -50,14 +50,22 @@ Readings readings_of(const SweepResults& results, const train::Contrast& c, cons
     return out;
 }
 
-// By seed, where both arms were measured on the same.
-std::map<int64_t, double> differences_of(const SweepResults& results, const train::Contrast& c) {
-    std::map<int64_t, double> out;
+struct Differences {
+    std::map<int64_t, double> by_seed;  // where both arms were measured on the same
+    bool others = false;                // there are seeds whose arms were not
+};
+
+Differences differences_of(const SweepResults& results, const train::Contrast& c) {
+    Differences out;
     const Readings second = readings_of(results, c, c.second);
-    for (const auto& [seed, first] : readings_of(results, c, c.first))
-        if (const auto other = second.find(seed);
-            other != second.end() && other->second.measured == first.measured)
-            out[seed] = first.mean() - other->second.mean();
+    for (const auto& [seed, first] : readings_of(results, c, c.first)) {
+        const auto other = second.find(seed);
+        if (other == second.end()) continue;
+        if (other->second.measured == first.measured)
+            out.by_seed[seed] = first.mean() - other->second.mean();
+        else
+            out.others = true;
+    }
     return out;
 }
 
@@ -81,6 +89,16 @@ decide::Answer description(const std::map<int64_t, double>& differences) {
     answer.seeds = values.size();
     answer.confidence = 0.95;
     answer.interval = mean_interval(values, answer.confidence);
+    return answer;
+}
+
+// A mean, but no interval before the first look.
+decide::Answer before_looks(const decide::Question& question) {
+    decide::Answer answer;
+    answer.seeds = question.differences.size();
+    answer.confidence = NAN;
+    answer.interval = mean_interval(question.differences);
+    answer.interval.low = answer.interval.high = NAN;
     return answer;
 }
 
@@ -114,26 +132,22 @@ std::vector<ContrastResult> contrast_results(const Collection& sweep) {
     const SweepResults results = sweep_results(sweep);
     std::vector<ContrastResult> out;
     std::vector<decide::Question> questions;
+    std::vector<bool> others;
     for (const train::Contrast& c : sweep.contrasts) {
-        const std::map<int64_t, double> differences = differences_of(results, c);
-        if (c.primary) questions.push_back({in_order(differences, sweep.seeds), c.margin});
-        out.push_back({c, description(differences), "descriptive"});
+        const Differences found = differences_of(results, c);
+        if (c.primary) questions.push_back({in_order(found.by_seed, sweep.seeds), c.margin});
+        others.push_back(found.others);
+        out.push_back({c, description(found.by_seed), "descriptive"});
     }
     const std::vector<decide::Answer> answers = decide::decide(questions);
     size_t next = 0;
-    for (ContrastResult& result : out) {
-        if (!result.contrast.primary) continue;
-        const decide::Answer& answer = answers[next];
-        if (answer.look > 0) {
-            result.answer = answer;
-        } else {  // a mean, but no interval before the first look
-            result.answer.seeds = questions[next].differences.size();
-            result.answer.confidence = NAN;
-            result.answer.interval = mean_interval(questions[next].differences);
-            result.answer.interval.low = result.answer.interval.high = NAN;
+    for (size_t i = 0; i < out.size(); ++i) {
+        if (out[i].contrast.primary) {
+            out[i].answer = answers[next].look > 0 ? answers[next] : before_looks(questions[next]);
+            out[i].verdict = verdict_of(out[i].contrast, answers[next]);
+            ++next;
         }
-        result.verdict = verdict_of(result.contrast, answer);
-        ++next;
+        if (others[i]) out[i].verdict += "; some seeds scored other text in the two arms";
     }
     return out;
 }

@@ -119,6 +119,7 @@ TEST_CASE("contrasts: arms that scored other tokens are no pair, and those set a
     sweep.run("a", 4, 1, 3, "00000000000000bb");
     sweep.run("b", 4, 1, 2);
     CHECK(sweep.result().answer.seeds == 3);
+    CHECK(sweep.result().verdict == "open; some seeds scored other text in the two arms");
     Contrasted apart;
     apart.add("c");
     for (int64_t seed = 1; seed <= 4; ++seed) {
