@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Every study of runs/reference is drawn again from its archive with the numbers of its tables.txt, keeping what was
-# unpacked makes the same archive, and a damaged one is refused.
+# unpacked makes the same archive, and a damaged one is refused. What a page is drawn from is kept, metrics thinned; a
+# run built from a tree with changes is refused.
 #   tests/commands/kept_studies_test.sh PROGRAM SOURCE
 set -euo pipefail
 export LONGREACH=$1
@@ -9,6 +10,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "kept_studies_test: $1" >&2; exit 1; }
 numbers() { grep -oE '[-+]?[0-9]+([.][0-9]+)?' "$1"; }
+refused() { # message, arguments of keep_results
+    local code=0 message=$1
+    shift
+    "$source/tools/keep_results" "$@" >"$work/said" 2>&1 || code=$?
+    [ $code = 2 ] && grep -qF -- "$message" "$work/said" || fail "exit code $code, not 2 with '$message': $(cat "$work/said")"
+}
 
 studies=0
 for study in "$source"/runs/reference/*/; do
@@ -21,6 +28,12 @@ for study in "$source"/runs/reference/*/; do
     mkdir "$work/$name"
     cp "$study/sweep.json" "$study/results.csv" "$work/$name"
     tar -xzf "$study/runs.tar.gz" -C "$work/$name"
+    # Kept before such runs were refused; drawn all the same.
+    if dirty=$(grep -lE '^  "commit": ".*[+]"' "$work/$name"/*/build.json | head -1) && [ -n "$dirty" ]; then
+        refused "$(basename "$(dirname "$dirty")") was built from a tree with changes" "$work/$name" "$work/refused"
+        [ ! -e "$work/refused" ] || fail "$name: refused and kept"
+        continue
+    fi
     "$source/tools/keep_results" "$work/$name" "$work/kept" >/dev/null
     diff -r -x tables.txt -x loss.svg "$study" "$work/kept" || fail "$name: kept again, it differs"
 
@@ -74,3 +87,36 @@ END
     studies=$((studies + 1))
 done
 [ $studies -ge 3 ] || fail "$studies studies"
+
+# A sweep with every file that a page is drawn from, and some that none is.
+sweep=$work/made
+mkdir "$sweep"
+cp "$source/runs/reference/s3-needle-cpu/sweep.json" "$source/runs/reference/s3-needle-cpu/results.csv" "$sweep"
+tar -xzf "$source/runs/reference/s3-needle-cpu/runs.tar.gz" -C "$sweep"
+for run in "$sweep"/*.seed*; do
+    mkdir -p "$run/eval/probed" "$run/eval/plain" "$run/sets/other" "$run/events" "$run/checkpoints/step_00000600"
+    printf 'step,length,layer,head,bin,statistic,value,count\n600,256,0,0,0,entropy,1.5,9\n' | tee "$run/probe.csv" >"$run/eval/probed/probe.csv"
+    printf 'step,length,by,bucket,loss,scored,fingerprint\n600,256,sequence,1,2.5,9,00aa\n' | tee "$run/positions.csv" >"$run/eval/plain/positions.csv"
+    printf 'step,length,part,loss,standard_error,scored,from,to,judge,fingerprint,judge_name,parts\n' >"$run/eval/plain/key_tokens.csv"
+    cp "$run/val.csv" "$run/sets/other"
+    echo '{}' >"$run/eval/probed/request.json"
+    touch "$run/log.txt" "$run/timing.jsonl" "$run/events/e" "$run/checkpoints/step_00000600/val.csv"
+    seq -f '{"step":%g,"tokens":9,"context":256,"loss":1.5}' 1003 >"$run/metrics.jsonl"
+done
+(cd "$sweep" && find . -mindepth 2 -type f -not -name log.txt -not -name timing.jsonl -not -path '*/events/*' \
+    -not -path '*/checkpoints/*' -printf '%P\n' | sort) >"$work/expected"
+"$source/tools/keep_results" "$sweep" "$work/kept-made" >"$work/said"
+kept_files() { tar -tzf "$work/kept-made/runs.tar.gz" | sort | grep / ; }
+diff "$work/expected" <(kept_files) || fail "other files are kept"
+grep -qE '^  probe.csv +24 files' "$work/said" && grep -qE '^  metrics.jsonl +12 files +[0-9.]+ KiB' "$work/said" || fail "the sizes are not said: $(cat "$work/said")"
+steps=$(tar -xOzf "$work/kept-made/runs.tar.gz" rope.seed1/metrics.jsonl | grep -o '"step":[0-9]*' | grep -o '[0-9]*$')
+[ "$steps" = "$(seq 1 10 1003; echo 1003)" ] || fail "metrics.jsonl is thinned to the steps $steps"
+# Nor does --add lose them, of the runs added and of those kept before.
+cp -r "$sweep" "$work/part"
+rm -r "$work"/part/logn_rope.seed*
+"$source/tools/keep_results" --add "$work/part" "$work/kept-made" >/dev/null
+diff "$work/expected" <(kept_files) || fail "--add loses files"
+# The version of a build can say it too.
+sed -i 's/"version": "[^"]*"/"version": "0.1.0-dirty"/' "$work/part/rope.seed2/build.json"
+refused "rope.seed2 was built from a tree with changes" --add "$work/part" "$work/kept-made"
+refused "usage" --dirty "$work/part"
