@@ -10,6 +10,7 @@
 #include "report/page.h"
 #include "report/sweep_results.h"
 #include "report/terminal.h"
+#include "report/two_ways.h"
 #include "report/watch.h"
 #include "train/signals.h"
 
@@ -72,10 +73,12 @@ void print_tables(const report::Collection& collection) {
     } else {
         fmt::print("{}", report::comparison_table(collection, terminal));
         fmt::print("{}", report::comparison_chart(collection, terminal));
+        fmt::print("{}", report::two_ways_text(collection, terminal));
         for (const std::string& note : collection.notes) fmt::print("note: {}\n", one_line(note));
         for (const std::string& set : collection.sets) {
             const report::Collection view = report::set_view(collection, set);
-            fmt::print("\n{}", report::comparison_table(view, terminal));
+            fmt::print("\n{}{}", report::comparison_table(view, terminal),
+                       report::two_ways_text(view, terminal));
             for (const std::string& note : view.notes) fmt::print("note: {}\n", one_line(note));
         }
     }

@@ -65,6 +65,26 @@ Results read_directory(const std::string& path) {
     return out;
 }
 
+// Whether an override of a config ("eval.align=\"suffix\"") leaves the model as it is.
+bool chooses_tokens(const std::string& change) {
+    constexpr std::array fields{
+        "eval.align=",   "eval.suffix_tokens=", "eval.min_document=", "eval.pick=", "eval.batch_tokens=",
+        "eval.lengths=", "eval.final_tokens=",  "eval.tokens=",       "system."};
+    return std::any_of(fields.begin(), fields.end(), [&](auto* field) { return change.starts_with(field); });
+}
+
+Results read_evaluation(const std::string& path) {
+    Results out = read_directory(path);
+    const json::Value request = read_json(io::join_path(path, "request.json"));
+    out.align = text_at(request, "align");
+    if (const json::Value* set = value_at(request, "set"); set && set->is_array())
+        for (const json::Value& change : set->as_array())
+            if (const std::string* text = change.to_string(); text && !chooses_tokens(*text))
+                out.changes.push_back(*text);
+    std::sort(out.changes.begin(), out.changes.end());
+    return out;
+}
+
 double median(std::vector<double> values) {
     if (values.empty()) return NAN;
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -125,7 +145,7 @@ RunRecord read_run(const std::string& path) {
         for (const std::string& label : io::list_directory(evaluations))
             if (train::is_label(label) && io::kind_of(io::join_path(evaluations, label), io::Links::refuse) ==
                                               io::PathKind::directory) {
-                run.evaluations.emplace(label, read_directory(io::join_path(evaluations, label)));
+                run.evaluations.emplace(label, read_evaluation(io::join_path(evaluations, label)));
                 read_sample(io::join_path(evaluations, label), label, run);
             }
     run.training = train::metrics_file.read(path);

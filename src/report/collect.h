@@ -67,6 +67,10 @@ struct SetLosses {
 
 // The results in one directory: of a run, or of one of its evaluations.
 struct Results {
+    // Of an evaluation, from request.json: eval.align, empty if unknown, and what it changes in the run's config
+    // other than which tokens it scores, rising.
+    std::string align = {};
+    std::vector<std::string> changes = {};
     std::vector<LossRow> losses;
     std::vector<BucketRow> buckets;
     std::vector<eval::KeyTokenRow> key_tokens;

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "table/readable.h"
 #include "report/summary.h"
+#include "report/two_ways.h"
 
 namespace longreach::report {
 
@@ -16,6 +17,12 @@ std::string counted_number(double count, const char* noun) {
     return fmt::format("{} {}{}", grouped(std::llround(count)), noun, count == 1 ? "" : "s");
 }
 
+// Tasks ask the same samples whichever tokens are scored.
+template <class Row>
+bool is_second_way(const RunRecord& run, const std::string& label) {
+    return !std::is_same_v<Row, TaskCell> && first_way_of(run, label).has_value();
+}
+
 // Calls visit(run, label, row) for the rows of each run that enter a comparison.
 template <class Collected, class Row, class Visit>
 void each_row(Collected& collection, std::vector<Row> Results::*kind, const Visit& visit) {
@@ -23,6 +30,7 @@ void each_row(Collected& collection, std::vector<Row> Results::*kind, const Visi
     for (auto& run : collection.runs) {
         for (auto& [name, results] : run.evaluations) {
             const std::string& label = name;  // clang 14 does not capture a structured binding
+            if (is_second_way<Row>(run, label)) continue;
             if (label != "plain" || evaluated)
                 each_newest(results.*kind, [&](auto& row) { visit(run, label, row); });
         }
@@ -78,7 +86,11 @@ Measure set_rows_apart(Collection& collection, std::vector<Row> Results::*kind, 
     const auto mark = [&](Row& row) { row.apart = row.measure.key() != key; };
     for (RunRecord& run : collection.runs) {
         each_newest(run.own.*kind, mark);
-        for (auto& [name, results] : run.evaluations) each_newest(results.*kind, mark);
+        for (auto& [name, results] : run.evaluations)
+            if (is_second_way<Row>(run, name))
+                each_newest(results.*kind, [](Row& row) { row.apart = true; });
+            else
+                each_newest(results.*kind, mark);
     }
     if (!strangers) return chosen;
     std::set<std::pair<std::string, std::string>> kept;

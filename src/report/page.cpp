@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "report/page_source.h"
 #include "report/page_parts.h"
+#include "report/two_ways.h"
 
 namespace longreach::report {
 
@@ -47,14 +48,14 @@ std::string report_page(const Collection& collection, const PageOptions& options
     const PageContext page{collection, summary, options.extracts};
     std::vector<Section> sections{contrasts_section(page), overview_section(page), run_section(page)};
     if (summary.tasks.empty()) {
-        for (const auto make : {lengths_section, differences_section, training_section, positions_section,
-                                key_tokens_section, diagnostics_section, tasks_section})
+        for (const auto make : {lengths_section, two_ways_section, differences_section, training_section,
+                                positions_section, key_tokens_section, diagnostics_section, tasks_section})
             sections.push_back(make(page));
     } else {
         for (const auto make : {tasks_section, training_section, diagnostics_section})
             sections.push_back(make(page));
-        for (const auto make :
-             {lengths_section, differences_section, positions_section, key_tokens_section}) {
+        for (const auto make : {lengths_section, two_ways_section, differences_section, positions_section,
+                                key_tokens_section}) {
             Section section = make(page);
             section.title = "Text: " + lowered(section.title);
             sections.push_back(section);

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "report/comparable.h"
 #include "report/page_parts.h"
+#include "report/two_ways.h"
 
 namespace longreach::report {
 
@@ -428,8 +429,8 @@ Section set_section(const PageContext& page) {
     section.html = overview_section(page).html;
     if (page.summary.longest == 0) return section;
     section.html += lengths_section(page).html;
-    for (const Section& part :
-         {differences_section(page), positions_section(page), key_tokens_section(page), apart_section(page)})
+    for (const Section& part : {two_ways_section(page), differences_section(page), positions_section(page),
+                                key_tokens_section(page), apart_section(page)})
         if (!part.html.empty()) section.html += subheading(part.title) + part.html;
     section.html += validation_figures(page);
     return section;

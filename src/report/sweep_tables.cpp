@@ -10,6 +10,7 @@
 #include "report/contrasts.h"
 #include "report/summary.h"
 #include "report/sweep_results.h"
+#include "report/two_ways.h"
 
 namespace longreach::report {
 
@@ -267,6 +268,7 @@ std::string set_tables(const Collection& view, const TableOptions& options) {
     std::string out = fmt::format("\nlosses{}: {}\n", view.on_set(), one_line(measured_on(view)));
     for (const std::string& note : view.notes) out += fmt::format("note: {}\n", one_line(note));
     out += quantity(view, "loss" + view.on_set(), measured.loss, options);
+    out += two_ways_text(view, options.terminal);
     out += quantity(view, "top-1 %" + view.on_set(), measured.top1, options);
     return out + apart(view, options);
 }
@@ -297,6 +299,7 @@ std::string sweep_tables(const Collection& sweep, const TableOptions& options) {
     for (const std::string& note : sweep.notes) out += fmt::format("note: {}\n", one_line(note));
     out += contrasts_text(sweep, options.terminal);
     out += quantity(sweep, "loss", loss, options);
+    out += two_ways_text(sweep, options.terminal);
     out += quantity(sweep, "top-1 %", top1, options);
     std::vector<std::string> names;
     for (const SweepTask& t : results.tasks)

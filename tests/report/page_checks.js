@@ -63,7 +63,9 @@
       check(all('[data-copy]', figure).length === 3, name + ' cannot be copied');
     }
     check(!all('figure').some(f => f.dataset.chart === 'depth-copy'), 'a heat map without depths');
-    check(all('nav a').length === 11, all('nav a').length + ' entries in the contents');
+    check(all('nav a').length === 12, all('nav a').length + ' entries in the contents');
+    const ways = all('#two-ways tbody tr').map(row => all('td, th', row).slice(0, 2).map(c => c.textContent).join());
+    check(ways.length === 8 && ways[0] === 'rope,windows' && ways[1] === 'rope,suffix', `scored in two ways: ${ways}`);
     check(document.getElementById('apart')?.textContent.includes('16,384 tokens of 3 documents'), 'nothing is shown apart');
     check(!all('.chip').some(c => c.textContent === 'rope + tried'), 'what is apart has a place in a legend');
     check((document.querySelector('[data-chart="validation-8192"] svg.wide path.line').getAttribute('d').match(/M/g) ?? []).length === 2, 'validations of other tokens are joined');

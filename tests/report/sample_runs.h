@@ -106,7 +106,11 @@ class SampleWriter {
             const std::string at = io::join_path(io::join_path(path, "eval"), label);
             io::make_directories(at);
             put(io::join_path(at, "val.csv"), val_head() + val_rows(v, seed, sweep_.steps, label));
-            put(io::join_path(at, "tasks.csv"), tasks(v, seed, label));
+            if (label != "suffix")
+                put(io::join_path(at, "tasks.csv"), tasks(v, seed, label));
+            else
+                put(io::join_path(at, "request.json"),
+                    R"({ "align": "suffix", "set": ["eval.align=\"suffix\""] })");
             if (label != "plain") continue;
             put(io::join_path(at, "probe.csv"), probe(v, seed));
             put(io::join_path(at, "key_tokens.csv"), key_tokens(v, seed));
@@ -149,16 +153,19 @@ class SampleWriter {
         return sweep_.variants[v].growth * std::max(0.0, std::log2(static_cast<double>(length) / 256));
     }
     std::string val_rows(size_t v, int seed, int64_t step, const std::string& label) const {
-        const double kept = label == "ntk" ? 0.5 : label == "yarn" ? 0.2 : 1;
+        const double kept = label == "ntk" ? 0.5 : label == "yarn" ? 0.2 : label == "suffix" ? 0.7 : 1;
         std::string out;
         for (int64_t length : sweep_.lengths) {
             const double loss = 0.85 + 100.0 / static_cast<double>(step) * 0.3 + kept * growth(v, length) +
                                 noise(v, seed, length, 0.02);
             // While training fewer tokens are scored than at the end.
             const bool last = step == sweep_.steps;
+            const char* tokens = label == "suffix" ? "00000000000000dd"
+                                 : last            ? "00000000000000aa"
+                                                   : "00000000000000cc";
             out += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", step, step * 8192, length, loss, 0.01,
                                last ? 65536 : 32768, last ? 320 : 160, loss * 1.44, std::exp(-loss) + 0.2,
-                               0.004, last ? "00000000000000aa" : "00000000000000cc");
+                               0.004, tokens);
         }
         return out;
     }

@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
     // Names that would break out of an attribute, a tag or a script, were they not escaped.
     sweep.name = "</script><script>window.broken = 1</script><img src='https://example.invalid/x.png'> & co";
     sweep.variants.push_back({"<script>\"'&<img src=x onerror=\"window.broken=2\">", 0.1, {}});
+    for (SampleVariant& variant : sweep.variants) variant.evaluations.push_back("suffix");
     SampleWriter(sweep).write_sweep(argv[1]);
     SampleWriter(sweep).write_apart(io::join_path(argv[1], "rope.seed1"), "tried");
     io::write_file_atomically(io::join_path(argv[1], "report.html"),
