@@ -70,7 +70,7 @@ void phase(const TheoryArguments& options, int64_t n, int64_t d) {
                glance(diagram, diagram.gradient_norm, "eta: gradient passed through"));
     const auto where = [&](const std::vector<double>& values) {
         const double at = theory::transition(diagram, values);
-        return std::isnan(at) ? std::string("none in this range") : fmt::format("{:.3f}", at);
+        return std::isnan(at) ? std::string("none in this range") : fmt::format("{:.5f}", at);
     };
     fmt::print("half is passed at gamma (1 - rho) = {} of lambda, {} of eta; both tend to 1 as n grows\n\n",
                where(diagram.angle_ratio), where(diagram.gradient_norm));

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "report/comparable.h"
 #include "report/contrasts.h"
+#include "report/probe_tables.h"
 #include "report/summary.h"
 #include "report/sweep_results.h"
 #include "report/two_ways.h"
@@ -165,6 +166,16 @@ std::vector<Pair> every_pair(const Collection& sweep) {
     return pairs;
 }
 
+// What each row rises by from a length to the longer ones, seed by seed.
+Measured rises(const Measured& measured, int64_t from) {
+    Measured out{measured.kind, measured.digits};
+    for (const auto& [at, values] : measured.cells)
+        if (at.second > from)
+            for (const SeedValue& rise : paired_differences(values, measured.at(at.first, from)))
+                out.add(at.first, at.second, rise.seed, rise.value);
+    return out;
+}
+
 // The tables of one quantity; "" if nothing of it was measured.
 std::string quantity(const Collection& sweep, const std::string& name, const Measured& measured,
                      const TableOptions& options) {
@@ -172,8 +183,9 @@ std::string quantity(const Collection& sweep, const std::string& name, const Mea
     const std::vector<std::string> rows = row_names(sweep);
     const std::string baseline = sweep.baseline_name();
     std::string out = fmt::format("\n{}", means(name + " at context", rows, measured, options.terminal));
-    const auto add = [&](const std::string& title, const std::vector<Pair>& pairs, int64_t at = 0) {
-        const std::string table = differences(title, pairs, measured, options.terminal, at);
+    const auto add = [&](const std::string& title, const std::vector<Pair>& pairs, const Measured& of,
+                         int64_t at = 0) {
+        const std::string table = differences(title, pairs, of, options.terminal, at);
         if (!table.empty()) out += fmt::format("\n{}", table);
     };
     std::vector<Pair> to_baseline, to_itself;
@@ -181,11 +193,15 @@ std::string quantity(const Collection& sweep, const std::string& name, const Mea
         to_baseline.push_back({row, row, baseline});
         to_itself.push_back({row, row, row});
     }
-    if (!sweep.baseline.empty()) add(name + " minus " + baseline, to_baseline);
+    if (!sweep.baseline.empty()) add(name + " minus " + baseline, to_baseline, measured);
     const int64_t shortest = *measured.lengths.begin();
-    if (measured.kind == Kind::loss && options.pairs && measured.lengths.size() > 1)
-        add(fmt::format("{} minus that at {}", name, shortest), to_itself, shortest);
-    if (options.pairs && sweep.groups.size() > 1) add(name + ", every pair", every_pair(sweep));
+    const bool rising = measured.kind == Kind::loss && measured.lengths.size() > 1;
+    if (rising && options.pairs)
+        add(fmt::format("{} minus that at {}", name, shortest), to_itself, measured, shortest);
+    if (options.pairs && sweep.groups.size() > 1) add(name + ", every pair", every_pair(sweep), measured);
+    if (rising && options.pairs && sweep.groups.size() > 1)
+        add(fmt::format("{} minus that at {}, every pair", name, shortest), every_pair(sweep),
+            rises(measured, shortest));
     return out;
 }
 
@@ -305,6 +321,7 @@ std::string sweep_tables(const Collection& sweep, const TableOptions& options) {
     for (const SweepTask& t : results.tasks)
         if (std::find(names.begin(), names.end(), t.task) == names.end()) names.push_back(t.task);
     for (const std::string& name : names) out += task_tables(sweep, results.tasks, name, options);
+    if (options.pairs) out += probe_tables(sweep, options.terminal);
     out += apart(sweep, options);
     for (const std::string& set : sweep.sets) out += set_tables(set_view(sweep, set), options);
     return out;
