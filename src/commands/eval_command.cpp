@@ -207,6 +207,10 @@ ExitCode evaluate(const EvalOptions& options) {
         if (!options.data.empty()) e.data.val = options.data;
         e.data.task.evaluated = !options.kinds().empty();
     });
+    if (!options.data.empty())
+        opened.overrides.push_back(
+            "data.val=" +
+            json::write(json::Array(options.data.begin(), options.data.end()), json::Style::compact));
     train::Console& console = opened.console;
     const train::Experiment& experiment = opened.experiment;
     std::vector<Scored> scored;

@@ -47,7 +47,7 @@ class OpenedModel {
     const io::Notice progress = [this](const std::string& text) { console.status(text); };
     const io::Checkpoint checkpoint;
     const std::string directory;               // <run>/eval/<label>; empty without a label
-    const std::vector<std::string> overrides;  // of the run's config
+    std::vector<std::string> overrides;  // of the run's config
     const train::Experiment experiment;
     const std::unique_ptr<Ops> ops;
     ranks::SingleComm comm;

@@ -57,11 +57,22 @@ std::string align_of(const RunRecord& run, const std::string& label) {
     return trained.empty() ? "chunk" : trained;
 }
 
-const Measure& measure_of(const RunRecord& run, const std::string& label) {
-    const std::vector<LossRow>& rows = losses_of(run, label);
-    return std::max_element(rows.begin(), rows.end(),
-                            [](const LossRow& a, const LossRow& b) { return a.step < b.step; })
-        ->measure;
+const LossRow& newest_row(const std::vector<LossRow>& rows) {
+    return *std::max_element(rows.begin(), rows.end(),
+                             [](const LossRow& a, const LossRow& b) { return a.step < b.step; });
+}
+
+// Whether both are of the same model: of one checkpoint, with the same changes. The run as trained has none.
+bool same_model(const RunRecord& run, const std::string& a, const std::string& b) {
+    const auto changes = [&](const std::string& label) {
+        const auto found = run.evaluations.find(label);
+        return label == "plain" || found == run.evaluations.end() ? std::vector<std::string>()
+                                                                  : found->second.changes;
+    };
+    const std::vector<LossRow>& of_a = losses_of(run, a);
+    const std::vector<LossRow>& of_b = losses_of(run, b);
+    return !of_a.empty() && !of_b.empty() && newest_row(of_a).step == newest_row(of_b).step &&
+           changes(a) == changes(b);
 }
 
 // By the tokens of both ways, in the order of the groups and labels.
@@ -76,7 +87,8 @@ std::map<std::pair<std::string, std::string>, std::vector<Scored>> scored_in_two
                 if (!first) continue;
                 std::array<std::string, 2> labels{*first, label};
                 if (align_of(run, *first) == "suffix") std::swap(labels[0], labels[1]);
-                auto& rows = out[{measure_of(run, labels[0]).key(), measure_of(run, labels[1]).key()}];
+                auto& rows = out[{newest_row(losses_of(run, labels[0])).measure.key(),
+                                  newest_row(losses_of(run, labels[1])).measure.key()}];
                 const std::string name = series_name(group, *first);
                 const auto same = [&](const Scored& s) {
                     return s.name == name && s.ways[0].label == labels[0] && s.ways[1].label == labels[1];
@@ -178,15 +190,12 @@ constexpr const char* explanation =
 }  // namespace
 
 std::optional<std::string> first_way_of(const RunRecord& run, const std::string& label) {
-    const auto asked = run.evaluations.find(label);
-    if (label == "plain" || asked == run.evaluations.end() || asked->second.losses.empty()) return {};
+    if (label == "plain" || !run.evaluations.contains(label)) return {};
     const std::string align = align_of(run, label);
-    if (asked->second.changes.empty() && align_of(run, "plain") != align && !losses_of(run, "plain").empty())
-        return "plain";
+    if (align_of(run, "plain") != align && same_model(run, "plain", label)) return "plain";
     if (align != "suffix") return {};
     for (const auto& [other, results] : run.evaluations)
-        if (other != "plain" && results.changes == asked->second.changes && align_of(run, other) == "chunk" &&
-            !results.losses.empty())
+        if (other != "plain" && align_of(run, other) == "chunk" && same_model(run, other, label))
             return other;
     return {};
 }

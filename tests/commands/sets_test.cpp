@@ -95,6 +95,10 @@ TEST_CASE("eval of a run with sets repeats the last validation of each; --sets c
     CHECK(sets() == "");
     CHECK_FALSE(home().has("with/eval/x/sets/code/val.csv"));
     CHECK(home().last("with/eval/x/val.csv") == home().last("with/sets/code/val.csv"));
+    // The request says that it is of other text.
+    const json::Value request = json::parse(get(home().dir / "with/eval/x/request.json"), "request.json");
+    CHECK(request.find("set")->as_array().at(0).as_string() ==
+          fmt::format("data.val=[\"{}\"]", home().shards("code")));
 
     const Finished unknown = home().command({"eval", home().dir / "with", "--sets", "books,cde"});
     CHECK(unknown.code == 2);

@@ -144,6 +144,17 @@ TEST_CASE("two ways: an evaluation pairs with what differs in nothing but the to
     CHECK(contains(sweep.tables(), "shown apart, for it compares with nothing above: 4,096 tokens"));
 }
 
+TEST_CASE("two ways: suffixes of another checkpoint or of other text are no second way of the windows") {
+    Sweep sweep(R"(["plain", "other"])");
+    sweep.suffix("a.seed1", "2", "2.5", "2.625", "other", R"(, "data.val=[\"other.bin\"]")");
+    sweep.suffix("b.seed1", "2", "2.5", "2.625");
+    const std::string path = sweep.dir / "b.seed1/eval/suffix/val.csv";
+    std::string text = get(path);
+    for (size_t at = 0; (at = text.find("\n10,", at)) != text.npos;) text.replace(at, 4, "\n8,");
+    put(path, text);
+    CHECK(report::two_ways_tables(sweep.collected()).empty());
+}
+
 TEST_CASE("two ways: runs trained with suffixes have their windows in an evaluation") {
     Sweep sweep(R"(["plain", "cut"])");
     for (const char* run : {"a.seed1", "a.seed2", "b.seed1", "b.seed2"}) {
