@@ -46,7 +46,7 @@ class OpenedModel {
     const io::Notice notice = [this](const std::string& text) { console.line(text); };
     const io::Notice progress = [this](const std::string& text) { console.status(text); };
     const io::Checkpoint checkpoint;
-    const std::string directory;               // <run>/eval/<label>; empty without a label
+    const std::string directory;         // <run>/eval/<label>; empty without a label
     std::vector<std::string> overrides;  // of the run's config
     const train::Experiment experiment;
     const std::unique_ptr<Ops> ops;

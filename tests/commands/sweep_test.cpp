@@ -31,7 +31,7 @@ if [ "$1" = eval ]; then
     run=$2 label=$4
     shift 4
     mkdir -p "$run/eval/$label"
-    echo "$*" > "$run/eval/$label/request.json"
+    echo "$*" | sed 's/"//g; s/.*/{"asked": "&"}/' > "$run/eval/$label/request.json"
     echo "$run $label" >> "HOME_DIR/evaluated"
     exec "PROGRAM" eval "$run" --out "$run/eval/$label" "$@"
 fi
