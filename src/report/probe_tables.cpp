@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "report/paired.h"
+#include "decide/paired.h"
 #include "report/summary.h"
 
 namespace longreach::report {

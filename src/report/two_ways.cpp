@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "report/paired.h"
+#include "decide/paired.h"
 #include "table/readable.h"
 
 namespace longreach::report {
