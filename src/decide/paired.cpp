@@ -95,4 +95,39 @@ MeanInterval paired_difference(const std::vector<SeedValue>& values, const std::
     return mean_interval(paired_differences(values, baseline), confidence);
 }
 
+double chi_square_within(double x, int64_t degrees) {
+    if (x <= 0) return 0;
+    // Each two degrees more take a term of the series away: P_k(x) = P_(k-2)(x) - (x/2)^(k/2-1) e^(-x/2) / Gamma(k/2).
+    double within = degrees % 2 == 1 ? std::erf(std::sqrt(x / 2)) : -std::expm1(-x / 2);
+    for (int64_t k = degrees % 2 == 1 ? 3 : 4; k <= degrees; k += 2) {
+        const double half = static_cast<double>(k) / 2;
+        within -= std::exp((half - 1) * std::log(x / 2) - x / 2 - std::lgamma(half));
+    }
+    return within;
+}
+
+SpreadInterval spread_interval(const MeanInterval& of, double confidence) {
+    if (of.count < 2 || !std::isfinite(of.standard_deviation)) return {unknown, unknown};
+    const int64_t degrees = of.count - 1;
+    const auto quantile = [&](double probability) {
+        double low = 0, high = 1;
+        while (chi_square_within(high, degrees) < probability) high *= 2;
+        for (double middle = high / 2; middle > low && middle < high; middle = low + (high - low) / 2)
+            (chi_square_within(middle, degrees) < probability ? low : high) = middle;
+        return low;
+    };
+    const double squares = of.standard_deviation * of.standard_deviation * static_cast<double>(degrees);
+    const double tail = (1 - confidence) / 2;
+    return {std::sqrt(squares / quantile(1 - tail)), std::sqrt(squares / quantile(tail))};
+}
+
+int64_t seeds_for(double half, double standard_deviation) {
+    constexpr int64_t most = 1'000'000;
+    int64_t count = 2;
+    while (count < most && student_quantile(0.95, count - 1) * standard_deviation >
+                               half * std::sqrt(static_cast<double>(count)))
+        count += count < 1000 ? 1 : count / 100;
+    return std::min(count, most);
+}
+
 }  // namespace longreach::decide

@@ -47,4 +47,17 @@ double student_within(double t, int64_t degrees);
 // The t with P(|T| < t) = confidence, 0 <= confidence < 1: the half-width of a two-sided interval.
 double student_quantile(double confidence, int64_t degrees);
 
+// P(X < x) for the sum X of the squares of `degrees` >= 1 standard normals.
+double chi_square_within(double x, int64_t degrees);
+
+// The interval that contains the standard deviation of one value with the chosen confidence, of normally distributed values.
+struct SpreadInterval {
+    double low = 0, high = 0;
+};
+SpreadInterval spread_interval(const MeanInterval& of, double confidence = 0.95);
+
+// The fewest seeds, at most a million, whose 95% interval of a mean reaches at most `half` to each side, for values of this
+// standard deviation; from a thousand on in steps of 1%.
+int64_t seeds_for(double half, double standard_deviation);
+
 }  // namespace longreach::decide

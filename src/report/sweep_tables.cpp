@@ -9,6 +9,7 @@
 #include "report/comparable.h"
 #include "report/contrasts.h"
 #include "report/probe_tables.h"
+#include "report/spread.h"
 #include "report/summary.h"
 #include "report/sweep_results.h"
 #include "report/two_ways.h"
@@ -205,6 +206,19 @@ std::string quantity(const Collection& sweep, const std::string& name, const Mea
     return out;
 }
 
+std::string spread(const Collection& sweep, const std::string& name, const Measured& loss,
+                   const TableOptions& options) {
+    if (!options.pairs) return "";
+    std::vector<SpreadRow> rows;
+    for (const std::string& variant : sweep.groups) {
+        rows.push_back({variant, {}});
+        for (const int64_t length : loss.lengths)
+            if (const auto values = loss.at(variant, length); !values.empty())
+                rows.back().losses[length] = values;
+    }
+    return spread_tables(name, rows, sweep.baseline_name(), options.terminal);
+}
+
 std::string apart(const Collection& sweep, const TableOptions& options) {
     std::string out;
     for (const ApartLosses& table : losses_apart(sweep)) {
@@ -315,6 +329,7 @@ std::string sweep_tables(const Collection& sweep, const TableOptions& options) {
     for (const std::string& note : sweep.notes) out += fmt::format("note: {}\n", one_line(note));
     out += contrasts_text(sweep, options.terminal);
     out += quantity(sweep, "loss", loss, options);
+    out += spread(sweep, "loss", loss, options);
     out += two_ways_text(sweep, options.terminal);
     out += quantity(sweep, "top-1 %", top1, options);
     std::vector<std::string> names;

@@ -134,11 +134,13 @@ struct Range {
 };
 Range range_of(const Collection& collection, const std::vector<Scored>& rows) {
     std::set<int64_t> lengths;
-    for (const auto& [length, values] : rows[0].ways[0].loss)
+    for (const auto& scored : rows[0].ways[0].loss) {
+        const int64_t length = scored.first;
         if (std::all_of(rows.begin(), rows.end(), [&](const Scored& row) {
                 return row.ways[0].loss.contains(length) && row.ways[1].loss.contains(length);
             }))
             lengths.insert(length);
+    }
     if (lengths.size() < 2) return {};
     const std::vector<int64_t> contexts = summarize(collection).contexts;
     const bool trained =

@@ -116,3 +116,35 @@ TEST_CASE("paired: noise that the seeds share does not widen the interval") {
     CHECK(decide::paired_difference(values, baseline).standard_error < 1e-15);
     CHECK(decide::paired_difference(values, baseline).excludes_zero());
 }
+
+TEST_CASE(
+    "spread: quantiles of chi-square are those of the printed tables, and the interval of a deviation "
+    "follows") {
+    const struct {
+        int64_t degrees;
+        double x, within;
+    } table[] = {{1, 3.841, 0.95},   {2, 5.991, 0.95},   {3, 0.216, 0.025},  {3, 9.348, 0.975},
+                 {4, 11.143, 0.975}, {9, 2.700, 0.025},  {10, 3.247, 0.025}, {19, 32.852, 0.975},
+                 {19, 8.907, 0.025}, {60, 40.482, 0.025}};
+    for (const auto& row : table) {
+        CAPTURE(row.degrees);
+        // x is rounded by at most 0.0005, and no density here exceeds 0.23.
+        CHECK(std::abs(decide::chi_square_within(row.x, row.degrees) - row.within) <= 0.00012);
+    }
+    CHECK(decide::chi_square_within(0, 3) == 0);
+    // Four values of deviation 1: sqrt(3 / 9.3484) and sqrt(3 / 0.2158).
+    const decide::MeanInterval m =
+        decide::mean_interval(std::vector<double>{1, 1, 2.7320508075688772, 2.7320508075688772});
+    CHECK(m.standard_deviation == doctest::Approx(1));
+    CHECK(decide::spread_interval(m).low == doctest::Approx(0.56649).epsilon(1e-4));
+    CHECK(decide::spread_interval(m).high == doctest::Approx(3.72853).epsilon(1e-4));
+    CHECK(std::isnan(decide::spread_interval(decide::mean_interval(std::vector<double>{1})).low));
+}
+
+TEST_CASE("spread: seeds for an interval of a width") {
+    // t / sqrt(n) is 2.571 / sqrt(6) = 1.05 for six seeds, 2.447 / sqrt(7) = 0.92 for seven.
+    CHECK(decide::seeds_for(0.05, 0.05) == 7);
+    CHECK(decide::seeds_for(0.05, 0) == 2);
+    CHECK(decide::seeds_for(0.05, 0.003) == 2);  // 12.706 * 0.003 / sqrt(2) = 0.027
+    CHECK(decide::seeds_for(0.05, 1e6) == 1'000'000);
+}

@@ -77,3 +77,30 @@ TEST_CASE("sweep tables: rises of every pair, by hand") {
     CHECK(contains(table, " -0.7500 [-3.9266, +2.4266]"));
     CHECK(std::count(table.begin(), table.end(), '\n') == 2);
 }
+
+TEST_CASE("sweep tables: the spread of four seeds, and the seeds that a difference needs") {
+    const TempDir dir;
+    std::string runs;
+    const double noise[] = {1, 1, 2.7320508075688772, 2.7320508075688772};  // deviation 1
+    for (int seed = 1; seed <= 4; ++seed) {
+        for (const auto& [variant, scale] : {std::pair("a", 0.02), std::pair("b", 0.07)}) {
+            const std::string name = fmt::format("{}.seed{}", variant, seed);
+            runs += fmt::format(
+                R"({}{{ "variant": "{}", "seed": {}, "directory": "{}", "evaluations": ["plain"] }})",
+                runs.empty() ? "" : ", ", variant, seed, name);
+            io::make_directories(dir / (name + "/eval/plain"));
+            put(dir / (name + "/eval/plain/val.csv"),
+                fmt::format("step,tokens,length,loss\n10,5,16,{}\n", 2 + scale * noise[seed - 1]));
+        }
+    }
+    put(dir / "sweep.json", fmt::format(R"({{ "name": "s", "baseline": "a", "runs": [{}] }})", runs));
+    const std::string tables = report::sweep_tables(report::collect({dir.path()}), {.pairs = true});
+    CHECK(contains(tables, "a                                                   0.0200 [0.0113, 0.0746]"));
+    CHECK(contains(tables, "b                                                   0.0700 [0.0397, 0.2610]"));
+    // b - a has deviation 0.05, of which 0.0283 to 0.1864 are possible: 7 seeds, 4 to 56.
+    const size_t at = tables.find("seeds whose interval of loss minus a reaches 0.05 to each side");
+    REQUIRE(at != std::string::npos);
+    CHECK(contains(tables.substr(at), "7 [4, 56]"));
+    CHECK(
+        !contains(report::sweep_tables(report::collect({dir.path()}), {}), "standard deviation over seeds"));
+}
