@@ -117,11 +117,18 @@ std::string verdict_of(const train::Contrast& c, const decide::Answer& a) {
     return word + (a.within ? fmt::format(", by less than {:g}", c.margin) : "");
 }
 
+constexpr const char* contrasts_caption = "Contrasts: the first arm minus the second, paired by seed";
+
+std::string arms_of(const train::Contrast& c) {
+    return fmt::format("{} \u2212 {}", c.first, c.second);
+}
+
 std::string quantity_of(const train::Contrast& c) {
-    std::string text = c.of == train::ContrastOf::loss ? "loss"
-                       : c.of == train::ContrastOf::gap
-                           ? fmt::format("loss minus that at {}", grouped(c.trained_at))
-                           : "margin of " + c.task;
+    std::string text =
+        c.of == train::ContrastOf::loss ? "loss"
+        : c.of == train::ContrastOf::gap
+            ? "loss minus that at " + (c.trained_at > 0 ? grouped(c.trained_at) : "the training length")
+            : "margin of " + c.task;
     if (c.depth >= 0) text += fmt::format(" at {}%", c.depth);
     return text + (c.evaluation == "plain" ? "" : fmt::format(" ({})", c.evaluation));
 }
@@ -152,37 +159,46 @@ std::vector<ContrastResult> contrast_results(const Collection& sweep) {
     return out;
 }
 
-table::DataTable contrast_table(const Collection& sweep, bool claims) {
+table::DataTable contrast_table(const Collection& sweep) {
     table::DataTable table{.name = "contrasts",
-                           .caption = "Contrasts: the first arm minus the second, paired by seed",
+                           .caption = contrasts_caption,
                            .header = {"contrast", "verdict", "difference", "interval from", "to", "margin",
-                                      "arms", "context", "of", "seeds", "look", "confidence %"},
+                                      "arms", "context", "of", "seeds", "look", "confidence %", "claim"},
                            .interval = 3};
-    if (claims) table.header.emplace_back("claim");
     const auto cell = [](double v) {
         return std::isnan(v) ? table::Cell("") : table::Cell(table::signed_fixed(v, 4), table::exact(v));
     };
-    for (const auto& [c, answer, verdict] : contrast_results(sweep)) {
+    for (const auto& [c, answer, verdict] : contrast_results(sweep))
         table.rows.push_back({table::name_cell(c.name),
                               table::text_cell(verdict),
                               cell(answer.interval.mean),
                               cell(answer.interval.low),
                               cell(answer.interval.high),
                               c.margin > 0 ? table::Cell(c.margin) : table::Cell(""),
-                              table::text_cell(fmt::format("{} − {}", c.first, c.second)),
+                              table::text_cell(arms_of(c)),
                               table::count_cell(c.at),
                               table::text_cell(quantity_of(c)),
                               {fmt::format("{}", answer.seeds)},
                               {answer.look > 0 ? fmt::format("{}", answer.look) : ""},
-                              table::number_cell(100 * answer.confidence, 2)});
-        if (claims) table.rows.back().push_back(table::text_cell(c.claim));
-    }
+                              table::number_cell(100 * answer.confidence, 2),
+                              table::text_cell(c.claim)});
     return table;
 }
 
 std::string contrasts_text(const Collection& sweep, const table::Terminal& terminal) {
     if (sweep.contrasts.empty()) return "";
-    std::string out = "\n" + table::text_table(contrast_table(sweep, false), terminal);
+    std::vector<table::TextLine> lines{{"contrast", "verdict", "difference", "margin", "arms", "context",
+                                        "of", "seeds", "look", "confidence %"}};
+    for (const auto& [c, answer, verdict] : contrast_results(sweep)) {
+        const decide::MeanInterval& m = answer.interval;
+        std::string difference = std::isnan(m.mean) ? "-" : fmt::format("{:+.4f}", m.mean);
+        if (m.has_interval()) difference += fmt::format(" [{:+.4f}, {:+.4f}]", m.low, m.high);
+        lines.push_back({c.name, verdict, difference, c.margin > 0 ? fmt::format("{:g}", c.margin) : "-",
+                         arms_of(c), fmt::format("{}", c.at), quantity_of(c), fmt::format("{}", answer.seeds),
+                         answer.look > 0 ? fmt::format("{}", answer.look) : "-",
+                         fmt::format("{:.2f}", 100 * answer.confidence)});
+    }
+    std::string out = fmt::format("\n{}\n{}", contrasts_caption, table::text_table(lines, terminal));
     for (const train::Contrast& c : sweep.contrasts)
         if (!c.claim.empty()) out += one_line(fmt::format("  {}: {}", c.name, c.claim)) + "\n";
     return out;

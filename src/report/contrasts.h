@@ -17,8 +17,8 @@ struct ContrastResult {
 // In the order of the sweep file. The arms are paired where both measured the same tokens or samples.
 std::vector<ContrastResult> contrast_results(const Collection& sweep);
 
-// Without rows if the sweep has none; `claims`: also what is claimed.
-table::DataTable contrast_table(const Collection& sweep, bool claims);
+// Without rows if the sweep has none.
+table::DataTable contrast_table(const Collection& sweep);
 
 // The table and the claims as text; "" if there are none.
 std::string contrasts_text(const Collection& sweep, const table::Terminal& terminal = {});

@@ -18,7 +18,7 @@ Section contrasts_section(const PageContext& page) {
                                          "all primary contrasts. Descriptive ones have "
                                          "plain 95% intervals over all their seeds, as everything below.",
                                          alternatives(looks))) +
-                   table_html(page, contrast_table(page.collection, true));
+                   table_html(page, contrast_table(page.collection));
     return section;
 }
 
