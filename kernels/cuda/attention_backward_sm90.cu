@@ -194,7 +194,7 @@ DEVICE void write_terms(const Sm90BackwardArguments& x, KeyPass<D, mode>& block)
             if constexpr (tabled<mode>)
                 write_table<96>(block.table[at.stage()], x.a, head, query0, item.key0, thread);
             __syncwarp();
-            if (threadIdx.x % 32 == 0) barrier_arrive(block.of_met.full[at.stage()]);
+            if (arrives(static_cast<int>(threadIdx.x))) barrier_arrive(block.of_met.full[at.stage()]);
             at.next();
         });
     }
@@ -345,7 +345,7 @@ void key_sm90_kernel(const __grid_constant__ Sm90BackwardArguments x) {
     if (threadIdx.x == 0) {
         block.items.init(4 * Pass::Shape::groups + 3);
         block.of_own.init(1, Pass::Shape::groups);
-        block.of_met.init(4, 4 * Pass::Shape::groups);
+        block.of_met.init(1 + 3 * arriving_lanes, 4 * arriving_lanes * Pass::Shape::groups);
         fence_barrier_init();
     }
     __syncthreads();
@@ -542,7 +542,8 @@ void query_sm90_kernel(const __grid_constant__ Sm90BackwardArguments x) {
     if (threadIdx.x == 0) {
         block.items.init(4 * Pass::Shape::groups + (mode != ScoreMode::plain ? 3 : 0));
         block.of_own.init(1, Pass::Shape::groups);
-        block.of_met.init(mode != ScoreMode::plain ? 4 : 1, 4 * Pass::Shape::groups);
+        block.of_met.init(mode != ScoreMode::plain ? 1 + 3 * arriving_lanes : 1,
+                          4 * arriving_lanes * Pass::Shape::groups);
         fence_barrier_init();
     }
     __syncthreads();

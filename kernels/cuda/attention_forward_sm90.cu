@@ -368,8 +368,9 @@ void attention_sm90_kernel(const __grid_constant__ Sm90ForwardArguments x) {
         // The warps that compute, and with tables or forget sums those that write them.
         block.items.init(4 * Shape::groups + (mode != ScoreMode::plain ? 3 : 0));
         block.of_q.init(1, Shape::groups);
-        block.of_k.init(mode != ScoreMode::plain ? 4 : 1, 4 * Shape::groups);
-        block.of_v.init(1, 4 * Shape::groups);
+        block.of_k.init(mode != ScoreMode::plain ? 1 + 3 * arriving_lanes : 1,
+                        4 * arriving_lanes * Shape::groups);
+        block.of_v.init(1, 4 * arriving_lanes * Shape::groups);
         fence_barrier_init();
     }
     __syncthreads();

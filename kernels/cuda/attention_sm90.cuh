@@ -44,7 +44,7 @@ struct WorkItems {
     int index[ahead];
     RingBarriers<ahead> ring;
 
-    DEVICE void init(int reading_warps) { ring.init(1, reading_warps); }
+    DEVICE void init(int reading_warps) { ring.init(1, arriving_lanes * reading_warps); }
 
     // Of the copier's first thread: body(index, position) for each item of this worker, in order. What a kernel has twice
     // for items in turn, such as tiles of queries, goes by the same position.
@@ -242,7 +242,7 @@ DEVICE void write_tables(const AttentionInput<bf16>& a, const WorkList& list, Wo
             else
                 write_table<96>(tables[at.stage()], a, item.head, item.query0, key0, thread);
             __syncwarp();
-            if (threadIdx.x % 32 == 0) barrier_arrive(ring.full[at.stage()]);
+            if (arrives(static_cast<int>(threadIdx.x))) barrier_arrive(ring.full[at.stage()]);
             at.next();
         }
     }

@@ -184,7 +184,7 @@ KERNEL(block_threads, 1)
 void relu2_sm90_kernel(const __grid_constant__ Relu2Arguments x) {
     auto& block = shared<Relu2Layout<backward>>();
     if (threadIdx.x == 0) {
-        block.of_in.init(1, 4 * groups);
+        block.of_in.init(1, 4 * arriving_lanes * groups);
 #pragma unroll
         for (int group = 0; group < groups; ++group) block.of_out[group].init(1, 1);
         fence_barrier_init();
