@@ -124,13 +124,12 @@ std::string arms_of(const train::Contrast& c) {
 }
 
 std::string quantity_of(const train::Contrast& c) {
-    std::string text =
-        c.of == train::ContrastOf::loss ? "loss"
-        : c.of == train::ContrastOf::gap
-            ? "loss minus that at " + (c.trained_at > 0 ? grouped(c.trained_at) : "the training length")
-            : "margin of " + c.task;
+    std::string text = c.of == train::ContrastOf::loss ? "loss"
+                       : c.of == train::ContrastOf::gap
+                           ? "rise from " + (c.trained_at > 0 ? grouped(c.trained_at) : "the training length")
+                           : "margin of " + c.task;
     if (c.depth >= 0) text += fmt::format(" at {}%", c.depth);
-    return text + (c.evaluation == "plain" ? "" : fmt::format(" ({})", c.evaluation));
+    return text + (c.evaluation == "plain" ? "" : ", " + c.evaluation);
 }
 
 }  // namespace
@@ -163,7 +162,7 @@ table::DataTable contrast_table(const Collection& sweep) {
     table::DataTable table{.name = "contrasts",
                            .caption = contrasts_caption,
                            .header = {"contrast", "verdict", "difference", "interval from", "to", "margin",
-                                      "arms", "context", "of", "seeds", "look", "confidence %", "claim"},
+                                      "seeds", "look", "arms", "context", "of", "confidence %"},
                            .interval = 3};
     const auto cell = [](double v) {
         return std::isnan(v) ? table::Cell("") : table::Cell(table::signed_fixed(v, 4), table::exact(v));
@@ -175,13 +174,12 @@ table::DataTable contrast_table(const Collection& sweep) {
                               cell(answer.interval.low),
                               cell(answer.interval.high),
                               c.margin > 0 ? table::Cell(c.margin) : table::Cell(""),
+                              {fmt::format("{}", answer.seeds)},
+                              {answer.look > 0 ? fmt::format("{}", answer.look) : ""},
                               table::text_cell(arms_of(c)),
                               table::count_cell(c.at),
                               table::text_cell(quantity_of(c)),
-                              {fmt::format("{}", answer.seeds)},
-                              {answer.look > 0 ? fmt::format("{}", answer.look) : ""},
-                              table::number_cell(100 * answer.confidence, 2),
-                              table::text_cell(c.claim)});
+                              table::number_cell(100 * answer.confidence, 2)});
     return table;
 }
 

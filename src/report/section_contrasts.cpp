@@ -1,5 +1,6 @@
 // What the sweep decided, before anything that merely describes.
 #include "base/text.h"
+#include "plot/markup.h"
 #include "report/contrasts.h"
 #include "report/page_parts.h"
 
@@ -19,6 +20,11 @@ Section contrasts_section(const PageContext& page) {
                                          "plain 95% intervals over all their seeds, as everything below.",
                                          alternatives(looks))) +
                    table_html(page, contrast_table(page.collection));
+    std::string claims;
+    for (const train::Contrast& c : page.collection.contrasts)
+        if (!c.claim.empty())
+            claims += fmt::format("<li><b>{}</b>: {}</li>", plot::escaped(c.name), plot::escaped(c.claim));
+    if (!claims.empty()) section.html += fmt::format("<ul class=\"notes\">{}</ul>", claims);
     return section;
 }
 
