@@ -72,8 +72,11 @@ void phase(const TheoryArguments& options, int64_t n, int64_t d) {
         const double at = theory::transition(diagram, values);
         return std::isnan(at) ? std::string("none in this range") : fmt::format("{:.5f}", at);
     };
-    fmt::print("half is passed at gamma (1 - rho) = {} of lambda, {} of eta; both tend to 1 as n grows\n\n",
+    fmt::print("half is passed at gamma (1 - rho) = {} of lambda, {} of eta; both tend to 1 as n grows\n",
                where(diagram.angle_ratio), where(diagram.gradient_norm));
+    fmt::print(
+        "limits for large n below, at and above 1, where all cosines are rho: lambda 0, 1/(1 + 3 rho), 1; "
+        "eta 0, (1 - 1/d)/4, 1 - 1/d\n\n");
     const table::DataTable table = theory::phase_table(diagram);
     save(options, table.name + ".csv", table::csv(table));
     save(options, table.name + "_lambda.svg", plot::heat_map_svg(theory::angle_ratio_map(diagram)));

@@ -1,6 +1,7 @@
 #include "theory/cosine.h"
 
 #include <cmath>
+#include <limits>
 
 #include "base/rng.h"
 #include "theory/score_law.h"
@@ -36,6 +37,21 @@ double cosine_participation(int head_dim, double n, double alpha) {
 
 double cosine_entropy(int head_dim, double n, double alpha) {
     return expected_entropy(cosine_law(head_dim, alpha), n, alpha);
+}
+
+double cosine_context(const law::CosineScores& scores, double target, double excess) {
+    const auto exceeds = [&](double log_n) {
+        const double n = std::exp(log_n);
+        const double alpha = (1 + excess) * law::solve_gaussian_scale(n, target);
+        return scores.inverse_largest_weight(n, alpha) > target;
+    };
+    double below = std::log(target), above = std::log(1e9);
+    if (!exceeds(above)) return std::numeric_limits<double>::quiet_NaN();
+    while (above - below > 1e-10) {
+        const double middle = (below + above) / 2;
+        (exceeds(middle) ? above : below) = middle;
+    }
+    return std::exp(above);
 }
 
 std::vector<SoftmaxEstimates> sampled_cosine(int head_dim, int64_t n, const std::vector<double>& alphas,

@@ -108,7 +108,11 @@ std::vector<table::DataTable> extreme_tables(const StudyOptions& options) {
                      [](double n, double r) {
                          return law::gaussian_inverse_largest_weight(n, r * freezing_scale(n));
                      }),
-            rules, scales, ratios,
+            by_power(options, "extreme_limit", "for large n: leading order (r < 1), r/(r - 1) (r > 1)",
+                     inverse_largest_limit),
+            rules,
+            scales,
+            ratios,
             sampled_by_power(options, "extreme_sampled", "E[1/w_max], exact and sampled",
                              law::gaussian_inverse_largest_weight,
                              [](const SoftmaxEstimates& e) { return e.inverse_largest; })};
@@ -156,6 +160,23 @@ std::vector<table::DataTable> cosine_tables(const StudyOptions& options) {
                       [&](double n, double c) { return scores.solve_scale(n, c); });
     }
 
+    table::DataTable contexts{
+        "cosine_contexts",
+        "number of keys from which cosines of d dimensions need a scale so much above that of "
+        "normal scores for E[1/w_max] = C; empty: not up to 1e9",
+        {"d", "C"},
+        {}};
+    const std::vector<double> excesses = {0.05, 0.1, 0.2, 0.5};
+    for (double excess : excesses) contexts.header.push_back(fmt::format("+{:.0f}%", 100 * excess));
+    for (int64_t d : options.dims) {
+        const law::CosineScores scores(d);
+        for (double target : spreads) {
+            contexts.rows.push_back({static_cast<double>(d), target});
+            for (double excess : excesses)
+                contexts.rows.back().push_back(std::ceil(cosine_context(scores, target, excess)));
+        }
+    }
+
     table::DataTable sampled{"cosine_sampled",
                              "cosines at the scale with E[1/w_max] = 4 of normal scores, exact and sampled",
                              {"d", "n", "alpha", "quantity"},
@@ -178,7 +199,7 @@ std::vector<table::DataTable> cosine_tables(const StudyOptions& options) {
             row("entropy", cosine_entropy(dim, n, alpha), e.entropy);
         }
     }
-    return {scales, sampled};
+    return {scales, contexts, sampled};
 }
 
 std::vector<table::DataTable> gradient_tables(const StudyOptions& options) {
@@ -212,7 +233,8 @@ std::vector<table::DataTable> gradient_tables(const StudyOptions& options) {
 table::DataTable phase_table(const PhaseDiagram& diagram) {
     table::DataTable table{fmt::format("phase_n{}_d{}", diagram.n, diagram.d),
                            "",
-                           {"rho", "gamma", "gamma_over_critical", "lambda", "eta", "lambda_simplex"},
+                           {"rho", "gamma", "gamma_over_critical", "lambda", "eta", "lambda_simplex",
+                            "lambda_limit", "eta_limit"},
                            {}};
     for (int64_t row = 0; row < diagram.cells; ++row)
         for (int64_t column = 0; column < diagram.cells; ++column) {
@@ -220,7 +242,9 @@ table::DataTable phase_table(const PhaseDiagram& diagram) {
             const double rho = diagram.rho(column), gamma = diagram.gamma(row);
             table.rows.push_back({rho, gamma, gamma / critical_gamma(rho), diagram.angle_ratio[cell],
                                   diagram.gradient_norm[cell],
-                                  simplex_angle_ratio(static_cast<double>(diagram.n), rho, gamma)});
+                                  simplex_angle_ratio(static_cast<double>(diagram.n), rho, gamma),
+                                  simplex_angle_ratio_limit(rho, gamma),
+                                  simplex_gradient_norm_limit(static_cast<double>(diagram.d), rho, gamma)});
         }
     return table;
 }

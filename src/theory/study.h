@@ -27,7 +27,8 @@ std::vector<table::DataTable> entropy_tables(const StudyOptions& options);      
 std::vector<table::DataTable> cosine_tables(const StudyOptions& options);         // all three, cosines
 std::vector<table::DataTable> gradient_tables(const StudyOptions& options);       // scale of most gradient
 
-// One row per cell: rho, gamma, gamma over its critical value, lambda, eta, and lambda of an exact simplex.
+// One row per cell: rho, gamma, gamma over its critical value, lambda, eta; of an exact simplex lambda, and the limits of
+// both for n -> infinity.
 table::DataTable phase_table(const PhaseDiagram& diagram);
 plot::HeatMap angle_ratio_map(const PhaseDiagram& diagram);
 plot::HeatMap gradient_norm_map(const PhaseDiagram& diagram);

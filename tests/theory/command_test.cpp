@@ -18,9 +18,9 @@ TEST_CASE("tables on the terminal and as CSV") {
     CHECK(f.out.find("6.8218") != std::string::npos);  // n = 16, r = 0.25
     CHECK(f.out.find("1.5494") != std::string::npos);  // scale of most gradient at n = 64
     CHECK(io::list_directory(out) ==
-          std::vector<std::string>{"extreme.csv", "extreme_rules.csv", "extreme_sampled.csv",
-                                   "extreme_scale_ratios.csv", "extreme_scales.csv", "gradient.csv",
-                                   "gradient_cosine.csv"});
+          std::vector<std::string>{"extreme.csv", "extreme_limit.csv", "extreme_rules.csv",
+                                   "extreme_sampled.csv", "extreme_scale_ratios.csv", "extreme_scales.csv",
+                                   "gradient.csv", "gradient_cosine.csv"});
 }
 
 TEST_CASE("everything at once, small: the phase diagram says how long it takes and leaves two diagrams") {
@@ -30,13 +30,26 @@ TEST_CASE("everything at once, small: the phase diagram says how long it takes a
         run(dir, {"theory", "all", "--n", "16", "--d", "8", "--samples", "20", "--grid", "4", "--out", out});
     CHECK(f.code == 0);
     CHECK(f.out.find("will take about") != std::string::npos);
-    CHECK(io::list_directory(out) ==
-          std::vector<std::string>{
-              "cosine_sampled.csv", "cosine_scales.csv", "entropy.csv", "entropy_limit.csv",
-              "entropy_sampled.csv", "extreme.csv", "extreme_rules.csv", "extreme_sampled.csv",
-              "extreme_scale_ratios.csv", "extreme_scales.csv", "gradient.csv", "gradient_cosine.csv",
-              "participation.csv", "participation_limit.csv", "participation_sampled.csv", "phase_n16_d8.csv",
-              "phase_n16_d8_eta.svg", "phase_n16_d8_lambda.svg"});
+    CHECK(io::list_directory(out) == std::vector<std::string>{"cosine_contexts.csv",
+                                                              "cosine_sampled.csv",
+                                                              "cosine_scales.csv",
+                                                              "entropy.csv",
+                                                              "entropy_limit.csv",
+                                                              "entropy_sampled.csv",
+                                                              "extreme.csv",
+                                                              "extreme_limit.csv",
+                                                              "extreme_rules.csv",
+                                                              "extreme_sampled.csv",
+                                                              "extreme_scale_ratios.csv",
+                                                              "extreme_scales.csv",
+                                                              "gradient.csv",
+                                                              "gradient_cosine.csv",
+                                                              "participation.csv",
+                                                              "participation_limit.csv",
+                                                              "participation_sampled.csv",
+                                                              "phase_n16_d8.csv",
+                                                              "phase_n16_d8_eta.svg",
+                                                              "phase_n16_d8_lambda.svg"});
 }
 
 TEST_CASE("without --out nothing is written; the same seed prints the same") {

@@ -9,6 +9,8 @@
 
 #include "base/rng.h"
 #include "table/csv_lines.h"
+#include "law/extreme_values.h"
+#include "theory/cosine.h"
 #include "theory/sampled_softmax.h"
 #include "theory/study.h"
 
@@ -106,6 +108,37 @@ TEST_CASE("deviations: a wrong value is still seen, and light tails count almost
     CHECK(theory::estimate_mean(many).mean == doctest::Approx(skewed.mean));
 }
 
+TEST_CASE("the limits of E[1/w_max] stand beside the exact values") {
+    const std::vector<table::DataTable> tables = theory::extreme_tables(small);
+    const auto limit =
+        std::find_if(tables.begin(), tables.end(), [](const auto& t) { return t.name == "extreme_limit"; });
+    REQUIRE(limit != tables.end());
+    CHECK(limit->header == tables[0].header);
+    CHECK(number(limit->rows[1][5]) == doctest::Approx(5));    // r = 1.25
+    CHECK(number(limit->rows[1][8]) == doctest::Approx(1.5));  // r = 3
+}
+
+TEST_CASE("number of keys from which cosines are no longer like normal scores") {
+    for (const int64_t d : {16, 64, 128})
+        for (const double excess : {0.05, 0.1, 0.2}) {
+            CAPTURE(d);
+            CAPTURE(excess);
+            const law::CosineScores scores(d);
+            const double n = theory::cosine_context(scores, 4, excess);
+            CHECK(scores.solve_scale(n, 4) ==
+                  doctest::Approx((1 + excess) * law::solve_gaussian_scale(n, 4)).epsilon(1e-8));
+        }
+    // 64 dimensions, C = 4: 1.099 at 4,096 keys, 1.164 at 65,536, 1.237 at 1,048,576.
+    const law::CosineScores scores(64);
+    const double ten = theory::cosine_context(scores, 4, 0.1),
+                 twenty = theory::cosine_context(scores, 4, 0.2);
+    CHECK(ten > 4096);
+    CHECK(ten < 8192);
+    CHECK(twenty > 65536);
+    CHECK(twenty < 1048576);
+    CHECK(std::isnan(theory::cosine_context(law::CosineScores(256), 4, 0.2)));
+}
+
 TEST_CASE("columns that programs read") {
     using Columns = std::vector<std::string>;
     CHECK(theory::extreme_tables(small)[0].header ==
@@ -116,12 +149,16 @@ TEST_CASE("columns that programs read") {
     const theory::PhaseDiagram diagram = theory::phase_diagram(16, 8, 4, 6, 1, {});
     const table::DataTable table = theory::phase_table(diagram);
     CHECK(table.name == "phase_n16_d8");
-    CHECK(table.header == Columns{"rho", "gamma", "gamma_over_critical", "lambda", "eta", "lambda_simplex"});
+    CHECK(table.header == Columns{"rho", "gamma", "gamma_over_critical", "lambda", "eta", "lambda_simplex",
+                                  "lambda_limit", "eta_limit"});
     REQUIRE(table.rows.size() == 16);
     CHECK(number(table.rows[6][0]) == diagram.rho(2));  // second row of cells, third column
     CHECK(number(table.rows[6][1]) == diagram.gamma(1));
     CHECK(number(table.rows[6][3]) == diagram.angle_ratio[6]);
     CHECK(number(table.rows[6][4]) == diagram.gradient_norm[6]);
+    CHECK(number(table.rows[6][6]) == theory::simplex_angle_ratio_limit(diagram.rho(2), diagram.gamma(1)));
+    CHECK(number(table.rows[6][7]) ==
+          theory::simplex_gradient_norm_limit(8, diagram.rho(2), diagram.gamma(1)));
     CHECK(theory::angle_ratio_map(diagram).values == diagram.angle_ratio);
     CHECK(theory::gradient_norm_map(diagram).values == diagram.gradient_norm);
 }
