@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "base/rng.h"
 
@@ -35,6 +36,26 @@ size_t decade_of(int64_t t) {
     return decade;
 }
 
+size_t decade_begin(size_t decade) {
+    size_t begin = decade == 0 ? 0 : 1;
+    for (size_t i = 1; i < decade; ++i) begin *= 10;
+    return begin;
+}
+
+// Softmax over some keys: weight i is exp(y_i - largest) / sum.
+struct Weights {
+    double largest = 0, sum = 0, entropy = 0;
+
+    explicit Weights(std::span<const double> y) : largest(*std::max_element(y.begin(), y.end())) {
+        double logs = 0;
+        for (const double v : y) {
+            sum += std::exp(v - largest);
+            logs += std::exp(v - largest) * (v - largest);
+        }
+        entropy = std::log(sum) - logs / sum;
+    }
+};
+
 std::string decade_name(size_t decade) {
     if (decade == 0) return "t 0";
     const std::string zeros(decade - 1, '0');
@@ -49,23 +70,22 @@ Concentration concentration(const law::BoundLaw& law, int64_t head, int64_t n, i
     const double scale = law.law().of_dot ? 1 / std::sqrt(static_cast<double>(law.model().head_dim)) : 1;
     const auto count = static_cast<size_t>(n);
     std::vector<double> inverse(static_cast<size_t>(samples)), entropy(inverse.size());
-    std::vector<double> y(count), mass(decade_of(n - 1) + 1);
+    std::vector<double> y(count), mass(decade_of(n - 1) + 1), range_entropy(mass.size());
     for (size_t s = 0; s < inverse.size(); ++s) {
         const Rng rng(seed, Purpose::theory, static_cast<uint32_t>(s));
         for (size_t t = 0; t < count; ++t) y[t] = scores.at(t, scale * rng.normal(t));
-        const double largest = *std::max_element(y.begin(), y.end());
-        double sum = 0, logs = 0;
-        for (const double v : y) {
-            sum += std::exp(v - largest);
-            logs += std::exp(v - largest) * (v - largest);
+        const Weights all(y);
+        inverse[s] = all.sum;
+        entropy[s] = all.entropy;
+        for (size_t decade = 0; decade < mass.size(); ++decade) {
+            const size_t begin = decade_begin(decade), end = std::min(count, decade_begin(decade + 1));
+            const Weights within({y.data() + begin, end - begin});
+            mass[decade] +=
+                within.sum * std::exp(within.largest - all.largest) / all.sum / static_cast<double>(samples);
+            range_entropy[decade] += within.entropy / static_cast<double>(samples);
         }
-        inverse[s] = sum;
-        entropy[s] = std::log(sum) - logs / sum;
-        for (size_t t = 0; t < count; ++t)
-            mass[decade_of(static_cast<int64_t>(t))] +=
-                std::exp(y[t] - largest) / sum / static_cast<double>(samples);
     }
-    return {n, estimate_mean(inverse), estimate_mean(entropy), mass};
+    return {n, estimate_mean(inverse), estimate_mean(entropy), mass, range_entropy};
 }
 
 std::vector<table::DataTable> law_tables(const law::BoundLaw& law, const LawStudy& study) {
@@ -85,13 +105,15 @@ std::vector<table::DataTable> law_tables(const law::BoundLaw& law, const LawStud
             values.rows[i].insert(values.rows[i].end(), {row[at] + 0.0, gain[at] + 0.0, bias[at] + 0.0});
         }
     }
-    table::DataTable spread{"law_concentration",
-                            "attention over n keys with independent normal scores: number of keys that the "
-                            "largest weight leaves, entropy in nats, weight by decade of the distance",
-                            {"n", "head", "E[1/w_max]", "error", "entropy"},
-                            {}};
+    table::DataTable spread{
+        "law_concentration",
+        "attention over n keys with independent normal scores: number of keys that the "
+        "largest weight leaves, entropy in nats, weight by decade of the distance, entropy within the decade",
+        {"n", "head", "E[1/w_max]", "error", "entropy"},
+        {}};
     const size_t decades = decade_of(longest - 1) + 1;
     for (size_t d = 0; d < decades; ++d) spread.header.push_back(decade_name(d));
+    for (size_t d = 1; d < decades; ++d) spread.header.push_back("entropy, " + decade_name(d));
     for (const int64_t n : study.ns)
         for (const int64_t h : study.heads) {
             if (n < 2) continue;
@@ -101,6 +123,9 @@ std::vector<table::DataTable> law_tables(const law::BoundLaw& law, const LawStud
                  table::significant_cell(c.inverse_largest.error), table::significant_cell(c.entropy.mean)});
             for (size_t d = 0; d < decades; ++d)
                 spread.rows.back().push_back(d < c.mass.size() ? table::number_cell(c.mass[d], 3)
+                                                               : table::Cell(""));
+            for (size_t d = 1; d < decades; ++d)
+                spread.rows.back().push_back(d < c.mass.size() ? table::number_cell(c.range_entropy[d], 3)
                                                                : table::Cell(""));
         }
     return {values, spread};

@@ -14,9 +14,10 @@ namespace longreach::theory {
 // Attention of a query that counts n keys, at distances 0 to n - 1.
 struct Concentration {
     int64_t n = 0;
-    Estimate inverse_largest;  // 1 / w_max
-    Estimate entropy;          // -sum w log w, nats
-    std::vector<double> mass;  // expected weight of distance 0, then of [1, 10), [10, 100), ...
+    Estimate inverse_largest;           // 1 / w_max
+    Estimate entropy;                   // -sum w log w, nats
+    std::vector<double> mass;           // expected weight of distance 0, then of [1, 10), [10, 100), ...
+    std::vector<double> range_entropy;  // of the weights within each of them, scaled to sum 1; mean
 };
 
 // By Monte Carlo, with the same samples for every law: z is standard normal, and dot is normal with the

@@ -36,6 +36,22 @@ TEST_CASE("law study: E[1/w_max] and entropy of a factor equal the integrals") {
     }
 }
 
+TEST_CASE("law study: the entropy within a decade is that of its keys alone") {
+    // Scores are independent, so those of each decade are a softmax of their own: 9, 90 and 900 keys.
+    const theory::Concentration c = theory::concentration(bound("z*2"), 0, 1000, 400, 1);
+    REQUIRE(c.range_entropy.size() == 4);
+    CHECK(c.range_entropy[0] == 0);
+    // Samples deviate by at most 0.5, 400 of them by 0.025.
+    for (const auto& [decade, keys] : {std::pair<size_t, double>(1, 9), {2, 90}, {3, 900}})
+        CHECK(c.range_entropy[decade] == Approx(theory::gaussian_entropy(keys, 2)).epsilon(0.03));
+    // What all decades share, such as a bias, changes nothing.
+    const theory::Concentration far =
+        theory::concentration(bound("z*2 - where(t < 100, 0, 30)"), 0, 1000, 400, 1);
+    CHECK(far.mass[3] < 1e-9);
+    for (size_t decade = 0; decade < 4; ++decade)
+        CHECK(far.range_entropy[decade] == Approx(c.range_entropy[decade]));
+}
+
 TEST_CASE("law study: scale-invariant attention spreads its weight evenly over far decades") {
     int64_t stage = 0;
     const law::NamedLaw* named = law::find_law("scale_invariant");
