@@ -5,6 +5,7 @@
 #include "config/schema.h"
 #include "io/file.h"
 #include "model/attention_angle.h"
+#include "model/registry.h"
 #include "train/sweep_config.h"
 
 namespace longreach::commands {
@@ -54,11 +55,7 @@ void add_config_command(Command& program) {
             const model::AttentionConfig& attention = model.layer_attention(l);
             const std::string path = model.layout_path(l);
             if (!attention.attends()) {
-                const bool kda = attention.mixer == model::MixerKind::kda;
-                fmt::print(stderr, "mixer of {}: {}\n", path,
-                           !attention.has_state() ? "simplicial"
-                           : kda                  ? "kda"
-                                                  : "gdn");
+                fmt::print(stderr, "mixer of {}: {}\n", path, model::mixer_type(attention.mixer).name());
                 continue;
             }
             fmt::print(stderr, "score of {}: {}\n", path, model::written_out(model::score_text(attention)));

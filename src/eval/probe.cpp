@@ -7,6 +7,7 @@
 
 #include "eval/probe_gatherer.h"
 #include "eval/probe_roles.h"
+#include "model/registry.h"
 
 namespace longreach::eval {
 
@@ -55,7 +56,8 @@ void Probe::plan(model::Arena& arena, const model::ModelConfig& model, int64_t l
         const model::AttentionConfig& a = model.layer_attention(l);
         heads = std::max(heads, a.heads);
         widest = std::max(widest, a.heads * a.head_dim);
-        if (a.has_state()) state = std::max(state, a.heads * a.head_dim * a.delta.value_channels(a.head_dim));
+        const model::MixerType& type = model::mixer_type(a.mixer);
+        if (type.state != nullptr) state = std::max(state, type.state(a));
     }
     arena.group("probe");
     buffers_.statistics = arena.reserve("row_statistics", DType::f32, {row_statistics * heads * longest});

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "law/library.h"
+#include "model/registry.h"
 
 namespace longreach::model {
 
@@ -271,18 +272,10 @@ void LatentConfig::fields(config::Fields& f) {
 }
 
 void AttentionConfig::fields(config::Fields& f) {
+    std::vector<config::Named<MixerKind>> mixers;
+    for (const MixerType& type : mixer_types()) mixers.push_back({type.kind, type.name(), type.help});
     f.choice<MixerKind>(
-        "mixer", mixer,
-        {{MixerKind::attention, "attention", "attention, as the other keys say"},
-         {MixerKind::gdn, "gdn",
-          "Gated DeltaNet: a state of head_dim x value_dim per head that decays and is corrected by the "
-          "delta rule"},
-         {MixerKind::kda, "kda", "Kimi Delta Attention: the same with a decay for every key channel"},
-         {MixerKind::gau, "gau",
-          "gated attention unit, in place of attention and MLP: one query and key of head_dim channels, "
-          "heads * head_dim channels of values and of gates"},
-         {MixerKind::simplicial, "simplicial",
-          "2-simplicial attention: a query weighs pairs of keys within two windows; on a CPU only"}},
+        "mixer", mixer, mixers,
         {"what moves information between positions; gdn and kda read heads, head_dim, delta, pre_norm and "
          "post_norm, simplicial reads simplicial in place of delta; gau reads what attention reads but "
          "kv_heads, "

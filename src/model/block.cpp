@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "model/attention_layer.h"
-#include "model/delta_layer.h"
-#include "model/simplicial_layer.h"
+#include "model/registry.h"
 
 namespace longreach::model {
 
@@ -20,16 +18,12 @@ Block::Block(ParamTable& table, const ModelConfig& model, int64_t layer) {
         mixer_residual_.before = Norm(table, name + "attention_norm", model.norm, model.width);
     if (attention.post_norm || peri)
         mixer_residual_.behind = Norm::behind(table, name + "attention_post_norm", model.norm, model.width);
-    const bool mlp = !attention.gated_unit();
+    const MixerType& type = mixer_type(attention.mixer);
+    const bool mlp = type.has_mlp;
     if (mlp && peri)
         mlp_residual_.behind = Norm::behind(table, name + "mlp_post_norm", model.norm, model.width);
     if (mlp && !alone) mlp_residual_.before = Norm(table, name + "mlp_norm", model.norm, model.width);
-    if (attention.attends())
-        mixer_ = std::make_unique<AttentionLayer>(table, model, layer);
-    else if (attention.mixer == MixerKind::simplicial)
-        mixer_ = std::make_unique<SimplicialLayer>(table, model, layer);
-    else
-        mixer_ = std::make_unique<DeltaLayer>(table, model, layer);
+    mixer_ = type.construct(table, model, layer);
     if (mlp) mlp_ = Mlp(table, model, layer);
 
     const auto weight = [&](const char* what, double value) {

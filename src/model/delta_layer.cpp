@@ -65,6 +65,10 @@ void DeltaProjection::backward(StepContext& run, Tensor dxn, const Tensor& dy, c
     run.ops.linear_backward_input(dxn, between, run.matrix(down_), Write::add);
 }
 
+int64_t delta_state(const AttentionConfig& layout) {
+    return layout.heads * layout.head_dim * layout.delta.value_channels(layout.head_dim);
+}
+
 DeltaLayer::DeltaLayer(ParamTable& table, const ModelConfig& model, int64_t layer) : layer_(layer) {
     const AttentionConfig& config = model.layer_attention(layer);
     heads_ = config.heads;

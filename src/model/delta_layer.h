@@ -39,6 +39,8 @@ class DeltaProjection {
     ParamRef matrix_, down_;
 };
 
+int64_t delta_state(const AttentionConfig& layout);  // numbers in the state of a layer
+
 class DeltaLayer : public Mixer {
   public:
     struct Cache {

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "model/attention_angle.h"
+#include "model/registry.h"
 
 namespace longreach::model {
 
@@ -271,9 +272,9 @@ void ModelConfig::check_layers(config::Problems& p) const {
     }
     bool any_mlp = false;
     for (int64_t l : distinct_layers()) {
-        const bool gated_unit = layer_attention(l).gated_unit();
-        any_mlp = any_mlp || !gated_unit;
-        if (gated_unit && norm.placement == NormPlacement::hybrid)
+        const bool has_mlp = mixer_type(layer_attention(l).mixer).has_mlp;
+        any_mlp = any_mlp || has_mlp;
+        if (!has_mlp && norm.placement == NormPlacement::hybrid)
             p.add(layout_path(l) + ".mixer",
                   "placement hybrid norms the stream for the MLP, which a gated attention unit has not",
                   "model.norm.placement");

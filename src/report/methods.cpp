@@ -12,6 +12,7 @@
 #include "config/loader.h"
 #include "io/file.h"
 #include "model/attention_angle.h"
+#include "model/registry.h"
 #include "model/transformer.h"
 #include "report/sources.h"
 #include "table/latex.h"
@@ -162,7 +163,7 @@ Passage shape(const Variant& v) {
     if (a.kv() != a.heads) text += fmt::format(" that share {} of keys and values", a.kv());
     const std::vector<int64_t> layers = m.distinct_layers();
     if (std::any_of(layers.begin(), layers.end(),
-                    [&](int64_t l) { return !m.layer_attention(l).gated_unit(); }))
+                    [&](int64_t l) { return model::mixer_type(m.layer_attention(l).mixer).has_mlp; }))
         text += fmt::format(", {} MLPs with {} hidden units", activations[static_cast<size_t>(m.mlp.kind)],
                             grouped(m.mlp_hidden()));
     Passage out =

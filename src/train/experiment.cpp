@@ -12,6 +12,7 @@
 #include "model/attention_score.h"
 #include "model/changed_layers.h"
 #include "model/attention_angle.h"
+#include "model/registry.h"
 #include "model/score_checks.h"
 #include "train/file_name.h"
 
@@ -344,15 +345,12 @@ void Experiment::check_layers(config::Problems& p) const {
     bool indexed = false;
     for (const int64_t l : model.distinct_layers()) {
         const model::AttentionConfig& a = model.layer_attention(l);
-        const bool has_index = a.attends() && a.index_heads > 0;
-        indexed = indexed || has_index;
+        indexed = indexed || (a.attends() && a.index_heads > 0);
         if (system.device == Device::cpu) continue;
-        if (a.mixer == model::MixerKind::simplicial)
-            p.add(model.layout_path(l) + ".mixer", "no GPU computes simplicial: system.device must be cpu",
-                  "system.device");
-        if (has_index)
-            p.add(model.layout_path(l) + ".index_heads",
-                  "no GPU trains an index of keys: system.device must be cpu", "system.device");
+        for (const model::LayerPart* part : model::parts_of(a))
+            if (!part->no_gpu.empty())
+                p.add(model.layout_path(l) + std::string(part->field),
+                      fmt::format("{}: system.device must be cpu", part->no_gpu), "system.device");
     }
     if (eval.rope.top_k > 0 && eval.rope.top_k_by == model::TopBy::index && !indexed)
         p.add("eval.top_k_by", "no layer has an index of keys", "model.attention.index_heads");
