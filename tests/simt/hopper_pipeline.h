@@ -47,6 +47,7 @@ enum Fault {
     odd_registers,       // no multiple of 8
     fragments_read_in_flight,
     one_barrier,  // for both warpgroups, each of which should wait for its own warps
+    lanes_apart,  // half of each warp at another named barrier
     faults
 };
 
@@ -117,7 +118,7 @@ DEVICE void store_out(Layout& s, const CUtensorMap& out, const float (&o)[32], i
     }
     if (fault != no_proxy_fence && fault != fence_behind_barrier && (fault != fence_by_one || thread == 0))
         fence_async_proxy();
-    if (group == 0 || fault == one_barrier)
+    if (fault == lanes_apart ? lane < 16 : group == 0 || fault == one_barrier)
         named_sync<4>(128);
     else
         named_sync<5>(128);

@@ -156,6 +156,7 @@ std::vector<Planted> planted() {
         PLANTED(odd_registers, "registers in other steps than 8", register_pool),
         PLANTED(fragments_read_in_flight, "registers of a read before the wait", product_in_flight),
         PLANTED(one_barrier, "one named barrier for two warpgroups", named_barrier_misused),
+        PLANTED(lanes_apart, "halves of a warp at two named barriers", named_barrier_misused),
     };
 }
 
