@@ -7,6 +7,17 @@
 
 namespace longreach::optim {
 
+namespace {
+
+// The factor on an orthogonalised update of [rows, cols].
+double update_factor(const MuonConfig& muon, const std::string& name, double rows, double cols) {
+    if (muon.scale == MuonScale::moonshot) return 0.2 * std::sqrt(std::max(rows, cols));
+    const bool swapped = muon.swapped_mlp && model::ParamName(name).rest.starts_with("mlp.");
+    return std::sqrt(std::max(1.0, swapped ? cols / rows : rows / cols));
+}
+
+}  // namespace
+
 UpdateRule update_rule(const OptimizerConfig& config, model::ParamGroup group) {
     using Kind = UpdateRule::Kind;
     switch (group) {
@@ -37,7 +48,16 @@ Optimizer::Optimizer(const OptimizerConfig& config, const model::ParamTable& tab
           [&config](const model::Param& p) {
               return update_rule(config, p.group).kind == UpdateRule::Kind::muon;
           },
-          share.ranks) {
+          share.ranks, [this](size_t param) { return joined(param); }) {
+    const auto any = [&](auto is) {
+        for (size_t i = 0; i < table.params().size(); ++i)
+            if (is(i)) return true;
+        return false;
+    };
+    require(!config.muon.joined_qkv || config.matrices != MatrixOptimizer::muon ||
+                any([&](size_t i) { return joined(i); }),
+            ExitCode::usage,
+            "optimizer.muon.joined_qkv: no layer trains queries, keys and values of its own");
     for (const std::string& pattern : config.only) {
         OptimizerConfig alone;
         alone.only = {pattern};
@@ -54,28 +74,52 @@ Ownership::Range Optimizer::updated(size_t param) const {
     return ownership_.part(param, share_.rank);
 }
 
+bool Optimizer::joined(size_t param) const {
+    if (!config_.muon.joined_qkv || config_.matrices != MatrixOptimizer::muon || param == 0) return false;
+    const model::Param &p = table_.params()[param], &before = table_.params()[param - 1];
+    const std::string_view name = model::ParamName(p.name).rest, module = name.substr(0, name.find('.') + 1);
+    const auto follows = [&](std::string_view what, std::string_view last) {
+        return name.substr(module.size()) == what && before.name.ends_with(std::string(module).append(last));
+    };
+    return (follows("k.weight", "q.weight") || follows("v.weight", "k.weight")) &&
+           p.cols() == before.cols() && p.offset == before.offset + before.count() &&
+           config_.trains(p.name) && config_.trains(before.name);
+}
+
+int64_t Optimizer::matrix_rows(size_t first) const {
+    int64_t rows = table_.params()[first].rows();
+    for (size_t i = first + 1; i < table_.params().size() && joined(i); ++i)
+        rows += table_.params()[i].rows();
+    return rows;
+}
+
 void Optimizer::plan(model::Arena& arena, Ops& ops) {
     arena.group("optimizer");
     state_.clear();
     muon_slots_.clear();
     adam_slots_.clear();
+    int64_t rows_before = 0;  // of the same matrix
     for (size_t i = 0; i < table_.params().size(); ++i) {
         const model::Param& p = table_.params()[i];
         const Ownership::Range part = updated(i);
+        rows_before = joined(i) ? rows_before + table_.params()[i - 1].rows() : 0;
         if (!config_.trains(p.name)) continue;
         const UpdateRule rule = update_rule(config_, p.group);
         std::vector<Tensor> moments;
         for (const char* kind : rule.moments()) {
-            Tensor t;
-            if (part.count == p.count())
-                t = arena.reserve(kind, DType::f32, {p.rows(), p.cols()});
-            else if (part.count > 0)
-                t = arena.reserve(kind, DType::f32, {part.count});
-            state_.push_back({std::string(kind) + "/" + p.name, i, p.shape, t});
+            Tensor t, mine;
+            if (part.count == p.count()) {
+                t = joined(i) ? muon_slots_.back().momentum
+                              : arena.reserve(kind, DType::f32, {matrix_rows(i), p.cols()});
+                mine = t.row_range(rows_before, p.rows());
+            } else if (part.count > 0) {
+                t = mine = arena.reserve(kind, DType::f32, {part.count});
+            }
+            state_.push_back({std::string(kind) + "/" + p.name, i, p.shape, mine});
             moments.push_back(t);
         }
-        if (part.count == 0) continue;
-        const Tensor matrix(nullptr, DType::f32, {p.rows(), p.cols()});
+        if (part.count == 0 || joined(i)) continue;
+        const Tensor matrix(nullptr, DType::f32, {matrix_rows(i), p.cols()});
         if (rule.kind == UpdateRule::Kind::muon)
             muon_slots_.push_back({.param = matrix, .gradient = matrix, .momentum = moments[0]});
         else
@@ -147,16 +191,16 @@ bool Optimizer::update(Ops& ops, const model::FlatParams& weights, const model::
     for (size_t i = 0; i < table_.params().size(); ++i) {
         const model::Param& p = table_.params()[i];
         const Ownership::Range part = updated(i);
-        if (part.count == 0) continue;
+        if (part.count == 0 || joined(i)) continue;
         const UpdateRule rule = update_rule(config_, p.group);
         const double rate = rule.rate * multiplier * p.rate;
         if (rule.kind == UpdateRule::Kind::muon) {
             MuonSlot& slot = muon_slots_[next_muon++];
-            const double rows = static_cast<double>(p.rows()), cols = static_cast<double>(p.cols());
-            const double factor = muon.scale == MuonScale::classic ? std::sqrt(std::max(1.0, rows / cols))
-                                                                   : 0.2 * std::sqrt(std::max(rows, cols));
-            slot.param = weights.view(p);
-            slot.gradient = gradients.view(p);
+            const model::ParamRef matrix{p.offset, matrix_rows(i), p.cols()};
+            const double factor = update_factor(muon, p.name, static_cast<double>(matrix.rows),
+                                                static_cast<double>(matrix.cols));
+            slot.param = weights.view(matrix);
+            slot.gradient = gradients.view(matrix);
             slot.learning_rate = static_cast<float>(rate * factor);
             slot.weight_decay = p.decay ? static_cast<float>(rate * muon.weight_decay) : 0.0f;
         } else {

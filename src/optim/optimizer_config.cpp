@@ -30,6 +30,12 @@ void MuonConfig::fields(config::Fields& f) {
         {{MuonScale::classic, "classic", "sqrt(max(1, rows / cols))"},
          {MuonScale::moonshot, "moonshot", "0.2 sqrt(max(rows, cols)), matches AdamW step sizes"}},
         {"factor on the orthogonalised update"});
+    f.flag("swapped_mlp", swapped_mlp,
+           {"classic: rows and columns of the MLP's matrices change places in the factor, as where they are "
+            "kept "
+            "transposed"});
+    f.flag("joined_qkv", joined_qkv,
+           {"orthogonalise queries, keys and values of a layer as one matrix, and not each for itself"});
     f.number("weight_decay", weight_decay, {.min = 0, .max = 10},
              {"decoupled: W shrinks by lr * weight_decay per step"});
     f.integer("iterations", iterations, {.min = 1, .max = 20}, {"Newton-Schulz iterations"});
@@ -108,11 +114,13 @@ void OptimizerConfig::check(config::Problems& p) const {
     if (qk_clip.limit == 0) no_effect("optimizer.qk_clip.measure", "limit is 0", "optimizer.qk_clip.limit");
     if (matrices == MatrixOptimizer::adam) {
         for (const char* key : {"lr", "momentum", "nesterov", "form", "warmup_from", "warmup_steps", "scale",
-                                "weight_decay", "iterations"})
+                                "swapped_mlp", "joined_qkv", "weight_decay", "iterations"})
             no_effect(std::string("optimizer.muon.") + key, "optimizer.matrices is adam",
                       "optimizer.matrices");
     } else {
         no_effect("optimizer.adam.matrix_lr", "optimizer.matrices is muon", "optimizer.matrices");
+        if (muon.scale != MuonScale::classic)
+            no_effect("optimizer.muon.swapped_mlp", "muon.scale is not classic", "optimizer.muon.scale");
         if (muon.warmup_steps == 0)
             no_effect("optimizer.muon.warmup_from", "muon.warmup_steps is 0", "optimizer.muon.warmup_steps");
     }

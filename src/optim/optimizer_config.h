@@ -20,6 +20,7 @@ struct MuonConfig {
     double warmup_from = 0.85;
     int64_t warmup_steps = 0;
     MuonScale scale = MuonScale::classic;
+    bool swapped_mlp = false, joined_qkv = false;
     double weight_decay = 0;
     int64_t iterations = 5;
     void fields(config::Fields& f);

@@ -16,25 +16,32 @@ int64_t piece_elements(int64_t count) {
     return (n + alignment - 1) / alignment * alignment;
 }
 
-// FLOPs of one Newton-Schulz iteration; every matrix takes the same number of iterations.
-double iteration_flops(const model::Param& p) {
-    const double small = static_cast<double>(std::min(p.rows(), p.cols())),
-                 large = static_cast<double>(std::max(p.rows(), p.cols()));
-    return 4 * small * small * large + 2 * small * small * small;
-}
+struct Matrix {
+    size_t first_piece, pieces;
+    int64_t rows, cols;
+    // Of one Newton-Schulz iteration; every matrix takes the same number of iterations.
+    double flops() const {
+        const double small = static_cast<double>(std::min(rows, cols)),
+                     large = static_cast<double>(std::max(rows, cols));
+        return 4 * small * small * large + 2 * small * small * small;
+    }
+};
 
 }  // namespace
 
 Ownership::Ownership(const model::ParamTable& table,
-                     const std::function<bool(const model::Param&)>& orthogonalised, int ranks)
+                     const std::function<bool(const model::Param&)>& orthogonalised, int ranks,
+                     const std::function<bool(size_t)>& joined)
     : table_(table), ranks_(ranks), loads_(static_cast<size_t>(ranks)) {
     check(ranks >= 1, "{} ranks", ranks);
-    std::vector<size_t> matrices;  // indices of pieces
+    std::vector<Matrix> matrices;
     int64_t dealt_out = 0;
     for (size_t i = 0; i < table.params().size(); ++i) {
         const model::Param& p = table.params()[i];
         if (orthogonalised(p)) {
-            matrices.push_back(pieces_.size());
+            if (!joined(i)) matrices.push_back({pieces_.size(), 0, 0, p.cols()});
+            ++matrices.back().pieces;
+            matrices.back().rows += p.rows();
             pieces_.push_back({i, 0, p.count(), -1, 0});
             continue;
         }
@@ -44,15 +51,14 @@ Ownership::Ownership(const model::ParamTable& table,
             pieces_.push_back({i, begin, std::min(size, p.count() - begin), 0, 0});
     }
     // Deal out matrices, the largest first, each to the rank with the fewest FLOPs so far.
-    std::stable_sort(matrices.begin(), matrices.end(), [&](size_t a, size_t b) {
-        return iteration_flops(table.params()[pieces_[a].param]) >
-               iteration_flops(table.params()[pieces_[b].param]);
-    });
-    for (size_t m : matrices) {
+    std::stable_sort(matrices.begin(), matrices.end(),
+                     [](const Matrix& a, const Matrix& b) { return a.flops() > b.flops(); });
+    for (const Matrix& m : matrices) {
         const auto least = std::min_element(loads_.begin(), loads_.end(),
                                             [](const Load& a, const Load& b) { return a.flops < b.flops; });
-        pieces_[m].owner = static_cast<int>(least - loads_.begin());
-        least->flops += iteration_flops(table.params()[pieces_[m].param]);
+        for (size_t piece = m.first_piece; piece < m.first_piece + m.pieces; ++piece)
+            pieces_[piece].owner = static_cast<int>(least - loads_.begin());
+        least->flops += m.flops();
     }
     // Every rank has an equal share of these elements; a piece goes to the rank whose share holds its middle.
     int64_t before = 0;

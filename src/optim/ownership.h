@@ -1,6 +1,6 @@
 // Which rank updates which numbers (ZeRO-1). That rank alone keeps their moments and sums their gradients.
 //
-// A matrix that Muon orthogonalises belongs to one rank as a whole, balanced by the FLOPs of the iteration.
+// A matrix that Muon orthogonalises, of one tensor or of several joined, belongs to one rank as a whole, balanced by the FLOPs of the iteration.
 // All other tensors are cut into pieces that are dealt out in table order, balanced by bytes. Sums over the
 // parameters are also taken piece by piece, so the pieces are the same at any number of ranks.
 #pragma once
@@ -15,9 +15,11 @@ namespace longreach::optim {
 
 class Ownership {
   public:
-    // orthogonalised: whether Muon updates a parameter.
-    Ownership(const model::ParamTable& table, const std::function<bool(const model::Param&)>& orthogonalised,
-              int ranks);
+    // orthogonalised: whether Muon updates a parameter; joined: whether it takes params()[i] as further rows of the matrix
+    // before.
+    Ownership(
+        const model::ParamTable& table, const std::function<bool(const model::Param&)>& orthogonalised,
+        int ranks, const std::function<bool(size_t)>& joined = [](size_t) { return false; });
 
     struct Piece {
         size_t param = 0;              // index into table.params()

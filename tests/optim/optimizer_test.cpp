@@ -100,6 +100,10 @@ optim::OptimizerConfig still() {
     return c;
 }
 
+bool contains(const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+}
+
 bool same_bits(const Flat& a, const Flat& b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
@@ -326,6 +330,82 @@ TEST_CASE("optimizer: `only` names what moves, decays, has moments and counts in
 
     c.only = {"*.mlp.up.*", "*.mpl.*"};
     CHECK_THROWS_WITH(Machine{c}, "optimizer.only: no tensor is named \"*.mpl.*\"");
+}
+
+TEST_CASE("optimizer: the factor of the MLP's matrices with rows and columns exchanged") {
+    optim::OptimizerConfig c = still();
+    c.muon.lr = 0.01;
+    Machine plain(c);
+    c.muon.swapped_mlp = true;
+    Machine swapped(c);
+    const Flat start = plain.get(plain.weights.flat);
+    plain.step();
+    swapped.step();
+    const Flat a = plain.get(plain.weights.flat), b = swapped.get(swapped.weights.flat);
+    for (const model::Param& p : plain.model.params().params()) {
+        CAPTURE(p.name);
+        // Up is 24 x 16, down 16 x 24: the factor sqrt(24 / 16) goes from the one to the other.
+        const double ratio = contains(p.name, "mlp.up")     ? std::sqrt(16.0 / 24)
+                             : contains(p.name, "mlp.down") ? std::sqrt(24.0 / 16)
+                                                            : 1;
+        for (int64_t n = p.offset; n < p.offset + p.count(); ++n) {
+            const size_t i = static_cast<size_t>(n);
+            const double moved = double{a[i]} - start[i];
+            // Two subtractions of weights below 8 that are rounded to 2^-24 of themselves.
+            REQUIRE(std::abs(double{b[i]} - start[i] - ratio * moved) < 32 * 0x1p-24);
+        }
+    }
+}
+
+TEST_CASE("optimizer: queries, keys and values orthogonalised as one matrix") {
+    optim::OptimizerConfig c = still();
+    c.muon.lr = 0.01;
+    Machine apart(c);
+    c.muon.joined_qkv = true;
+    Machine joined(c);
+    const auto names = [](const Machine& m) {
+        std::set<std::string> all;
+        for (const optim::Optimizer::Named& n : m.optimizer.state()) all.insert(n.name);
+        return all;
+    };
+    CHECK(names(joined) == names(apart));  // a checkpoint does not know of it
+    const Flat start = joined.get(joined.weights.flat);
+    apart.step();
+    joined.step();
+    const Flat a = apart.get(apart.weights.flat), b = joined.get(joined.weights.flat);
+    for (const model::Param& p : joined.model.params().params()) {
+        if (p.group != model::ParamGroup::matrix) continue;
+        CAPTURE(p.name);
+        CHECK(same_bits(joined.state("muon.momentum/" + p.name), apart.state("muon.momentum/" + p.name)));
+        const bool of_qkv = contains(p.name, ".q.") || contains(p.name, ".k.") || contains(p.name, ".v.");
+        const size_t at = static_cast<size_t>(p.offset), count = static_cast<size_t>(p.count());
+        CHECK((std::memcmp(a.data() + at, b.data() + at, count * sizeof(float)) == 0) != of_qkv);
+    }
+    // One slot of three times the rows gives the same bits.
+    const model::Param& q = *joined.model.params().find("layers.1.attention.q.weight");
+    Tensor weight = joined.weights.flat.range(q.offset, 3 * q.count()).shaped({48, 16});
+    joined.set(joined.weights.flat, start);
+    model::Arena arena(*joined.ops);
+    const Tensor momentum = arena.reserve("momentum", DType::f32, {48, 16});
+    std::vector<MuonSlot> slots{
+        {.param = weight,
+         .gradient = joined.gradients.flat.range(q.offset, 3 * q.count()).shaped({48, 16}),
+         .momentum = momentum,
+         .learning_rate = static_cast<float>(0.01 * std::sqrt(3.0))}};
+    const Tensor workspace =
+        arena.reserve("workspace", DType::f32, {joined.ops->muon_workspace(slots) / 4 + 1});
+    arena.commit();
+    joined.set(momentum, Flat(48 * 16, 0.0f));
+    joined.ops->muon(slots, workspace, {.momentum = 0.95f, .nesterov = true});
+    CHECK(same_bits(joined.get(weight),
+                    Flat(b.begin() + q.offset, b.begin() + q.offset + static_cast<int64_t>(3 * q.count()))));
+    // Of a layer in which not all are trained the others stay as they are.
+    c.only = {"layers.1.attention.k.weight", "layers.1.attention.v.weight"};
+    Machine some(c);
+    CHECK(some.moved() == std::set<std::string>(c.only.begin(), c.only.end()));
+    c.only = {"*.mlp.*"};
+    CHECK_THROWS_WITH(Machine{c},
+                      "optimizer.muon.joined_qkv: no layer trains queries, keys and values of its own");
 }
 
 TEST_CASE("optimizer: weight decay shrinks matrices and an untied head, and neither embedding nor scalars") {

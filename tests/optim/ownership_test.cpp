@@ -113,6 +113,31 @@ TEST_CASE("ownership: matrices that are orthogonalised stay whole; work and byte
     }
 }
 
+TEST_CASE("ownership: matrices that are joined belong to one rank") {
+    const model::ParamTable table = model_table();
+    const auto joined = [&](size_t i) {
+        const std::string& name = table.params()[i].name;
+        return name.ends_with(".k") || name.ends_with(".v");
+    };
+    for (int ranks : {1, 2, 3, 8}) {
+        CAPTURE(ranks);
+        const optim::Ownership owners(table, is_matrix, ranks, joined);
+        std::vector<double> flops(static_cast<size_t>(ranks));
+        int owner_before = -1;
+        for (const optim::Ownership::Piece& piece : owners.pieces()) {
+            const model::Param& p = table.params()[piece.param];
+            if (joined(piece.param)) CHECK(piece.owner == owner_before);
+            owner_before = piece.owner;
+            if (!is_matrix(p) || joined(piece.param)) continue;
+            const double large =
+                p.name.ends_with(".q") ? 160 : static_cast<double>(std::max(p.rows(), p.cols()));
+            flops[static_cast<size_t>(piece.owner)] += 96 * 96 * (4 * large + 2 * 96);
+        }
+        CHECK(*std::max_element(flops.begin(), flops.end()) <=
+              1.15 * *std::min_element(flops.begin(), flops.end()));
+    }
+}
+
 TEST_CASE("ownership: neighbouring pieces of a rank travel as one range, but not across others") {
     model::ParamTable table;
     table.add({"a", {5}, {}, model::ParamGroup::scalar});

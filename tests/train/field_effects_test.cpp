@@ -323,6 +323,8 @@ std::vector<Effect> listed_effects() {
          {"optimizer.muon.warmup_steps=3"}},
         {"optimizer.muon.warmup_steps", {"optimizer.muon.warmup_steps=3"}, Seen::weights},
         {"optimizer.muon.scale", {"optimizer.muon.scale=moonshot"}, Seen::weights},
+        {"optimizer.muon.swapped_mlp", {"optimizer.muon.swapped_mlp=true"}, Seen::weights},
+        {"optimizer.muon.joined_qkv", {"optimizer.muon.joined_qkv=true"}, Seen::weights},
         {"optimizer.muon.weight_decay", {"optimizer.muon.weight_decay=0.5"}, Seen::weights},
         {"optimizer.muon.iterations", {"optimizer.muon.iterations=3"}, Seen::weights},
         {"optimizer.adam.matrix_lr", {"optimizer.adam.matrix_lr=0.01"}, Seen::weights, adam},
