@@ -1,105 +1,27 @@
-// The rules between the fields of one attention section. Those that need the whole model are in model_config.cpp, those
-// of score laws in score_checks.cpp.
+// The rules between the fields that attention reads. Those of other mixers and of optional parts are in their files,
+// those that need the whole model in model_config.cpp, those of score laws in score_checks.cpp.
 #include <fmt/format.h>
 
 #include <cmath>
 
 #include "model/attention_angle.h"
 #include "model/attention_config.h"
+#include "model/registry.h"
 
 namespace longreach::model {
 
 namespace {
 
 // The rules of one attention section, by the part they are about.
-struct AttentionRules {
-    const AttentionConfig& a;
-    const std::string& path;
-    config::Problems& p;
+struct AttentionRules : LayoutRules {
     bool counted;
-
-    void no_effect(const std::string& key, const std::string& reason, const std::string& other) const {
-        p.no_effect(path + key, reason, path + other);
-    }
-    void refuse(const std::string& key, const std::string& message, const std::string& other) const {
-        p.add(path + key, message, path + other);
-    }
-
-    // What only the other mixers read.
-    void mixer() const {
-        if (!a.has_state()) no_effect(".delta", "it belongs to mixers gdn and kda", ".mixer");
-        if (a.mixer != MixerKind::simplicial)
-            no_effect(".simplicial", "it belongs to mixer simplicial", ".mixer");
-        if (a.attends()) return;
-        for (const char* key : {".kv_heads", ".latent", ".window", ".chunk", ".position", ".angle", ".conv",
-                                ".qk", ".scale", ".distance", ".softcap", ".score", ".params", ".sink",
-                                ".forget", ".normaliser", ".index_heads", ".output_norm", ".gate"})
-            no_effect(key, "mixer is not attention", ".mixer");
-        if (a.head_dim % 4 != 0)
-            p.add(path + ".head_dim", fmt::format("{} is not a multiple of 4", a.head_dim));
-        if (a.delta.value_dim % 4 != 0)
-            p.add(path + ".delta.value_dim", fmt::format("{} is not a multiple of 4", a.delta.value_dim));
-    }
-
-    // What a gated attention unit has in a form of its own, or lacks.
-    void gated_unit() const {
-        if (!a.gated_unit()) return;
-        const auto without = [&](bool used, const char* key, const char* message) {
-            if (used) refuse(key, message, ".mixer");
-        };
-        without(a.kv() != a.heads, ".kv_heads", "a gated attention unit has values for each of its heads");
-        without(bool(a.latent), ".latent.width", "a gated attention unit has one key for all heads already");
-        without(a.bias != AttentionBias::none, ".bias",
-                "the matrices of a gated attention unit have no biases");
-        without(a.conv.size > 0, ".conv.size", "a gated attention unit has no convolution");
-        without(a.gate.kind != GateKind::none, ".gate.kind", "a gated attention unit has a gate of its own");
-    }
 
     void shape() const {
         if (a.kv_heads != 0 && a.heads % a.kv_heads != 0)
             refuse(".kv_heads", fmt::format("{} key/value heads do not divide {} heads", a.kv_heads, a.heads),
                    ".heads");
-        if (a.head_dim % 4 != 0)
-            p.add(path + ".head_dim", fmt::format("{} is not a multiple of 4", a.head_dim));
         if (a.window > 0 && a.chunk > 0)
             refuse(".chunk", "a layer has a window or chunks, not both", ".window");
-    }
-
-    // A generation keeps the latent alone, so nothing may change keys and values after they are made of it.
-    void latent() const {
-        const LatentConfig& l = a.latent;
-        if (!l) {
-            no_effect(".latent.shared", "latent.width is 0", ".latent.width");
-            return no_effect(".latent.queries", "latent.width is 0", ".latent.width");
-        }
-        const auto only_without = [&](bool used, const char* key, const char* message) {
-            if (used) refuse(key, message, ".latent.width");
-        };
-        only_without(a.kv_heads != 0 && a.kv_heads != a.heads, ".kv_heads",
-                     "with a latent every head has a key and a value of its own");
-        only_without(
-            a.qk.kind != QkKind::none, ".qk.kind",
-            "with a latent it must be none: a generation keeps latents, and the norm of a key cannot "
-            "be had from its latent without the key (optimizer.qk_clip bounds scores instead)");
-        only_without(a.bias != AttentionBias::none, ".bias", "projections of a latent have no biases");
-        only_without(a.conv.size > 0, ".conv.size",
-                     "a generation keeps latents, not the keys and values that a convolution reads");
-        for (const auto& [key, channels] :
-             {std::pair(".latent.width", l.width), {".latent.shared", l.shared}})
-            if (channels % 4 != 0) p.add(path + key, fmt::format("{} is not a multiple of 4", channels));
-        if (l.width + l.shared > LatentConfig::most_kept)
-            refuse(".latent.width",
-                   fmt::format("{} and {} shared channels are more than the {} that a generation can read",
-                               l.width, l.shared, LatentConfig::most_kept),
-                   ".latent.shared");
-        if (l.shared >= a.head_dim)
-            refuse(".latent.shared",
-                   fmt::format("{} of {} channels leave none for the latent", l.shared, a.head_dim),
-                   ".head_dim");
-        if (l.shared == 0 && (!a.angle.is_null() || a.position.kind != PositionKind::nope))
-            refuse(".latent.shared",
-                   "positions turn the shared channels alone: without any, position.kind must be nope",
-                   a.angle.is_null() ? ".position.kind" : ".angle");
     }
 
     void scaling() const {
@@ -263,7 +185,6 @@ struct AttentionRules {
         only_softmax(a.sink != SinkKind::none, ".sink",
                      "stick-breaking needs no sink: it may leave weight unassigned");
         only_softmax(a.forget != ForgetKind::none, ".forget", "forget gates need the softmax");
-        only_softmax(a.index_heads > 0, ".index_heads", "an index of keys learns from the softmax");
         only_softmax(a.window == 1, ".window",
                      "a stick-breaking query does not see its own key, so a window of 1 holds none");
         only_softmax(a.chunk == 1, ".chunk",
@@ -295,12 +216,10 @@ struct AttentionRules {
 
 void check_attention(const AttentionConfig& attention, const std::string& path, config::Problems& problems,
                      bool counted) {
-    const AttentionRules rules{attention, path, problems, counted};
-    rules.mixer();
+    const AttentionRules rules{{attention, path, problems}, counted};
+    check_parts(rules);
     if (!attention.attends()) return;
-    rules.gated_unit();
     rules.shape();
-    rules.latent();
     rules.position();
     rules.queries_and_keys();
     if (attention.written()) {

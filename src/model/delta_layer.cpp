@@ -299,4 +299,8 @@ double DeltaLayer::flops_per_token(int64_t) const {
     return delta_flops_per_token(heads_, key_dim_, value_dim_, additive_);
 }
 
+void check_delta(const LayoutRules& rules) {
+    rules.needs_multiple_of_4(".delta.value_dim", rules.a.delta.value_dim);
+}
+
 }  // namespace longreach::model

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "model/arena.h"
+#include "model/layout_rules.h"
 #include "model/mixer.h"
 #include "model/model_config.h"
 
@@ -40,6 +41,8 @@ class DeltaProjection {
 };
 
 int64_t delta_state(const AttentionConfig& layout);  // numbers in the state of a layer
+
+void check_delta(const LayoutRules& rules);
 
 class DeltaLayer : public Mixer {
   public:

@@ -87,4 +87,23 @@ void GauInput::clip(Ops& ops, const FlatParams& weights, const Tensor& maxima, f
     ops.qk_clip(column(query_.bias), column(key_.bias), maxima.first(1), dim_, limit);
 }
 
+void check_gau(const LayoutRules& rules) {
+    const AttentionConfig& a = rules.a;
+    const auto without = [&](bool used, const char* key, const char* message) {
+        if (used) rules.refuse(key, message, ".mixer");
+    };
+    without(a.kv() != a.heads, ".kv_heads", "a gated attention unit has values for each of its heads");
+    without(bool(a.latent), ".latent.width", "a gated attention unit has one key for all heads already");
+    without(a.bias != AttentionBias::none, ".bias", "the matrices of a gated attention unit have no biases");
+    without(a.conv.size > 0, ".conv.size", "a gated attention unit has no convolution");
+    without(a.gate.kind != GateKind::none, ".gate.kind", "a gated attention unit has a gate of its own");
+}
+
+void check_gau_norms(const ModelConfig& model, const LayoutRules& rules) {
+    if (model.norm.placement == NormPlacement::hybrid)
+        rules.p.add(rules.path + ".mixer",
+                    "placement hybrid norms the stream for the MLP, which a gated attention unit has not",
+                    "model.norm.placement");
+}
+
 }  // namespace longreach::model

@@ -8,10 +8,14 @@
 #pragma once
 
 #include "model/arena.h"
+#include "model/layout_rules.h"
 #include "model/model_config.h"
 #include "model/step_context.h"
 
 namespace longreach::model {
+
+void check_gau(const LayoutRules& rules);
+void check_gau_norms(const ModelConfig& model, const LayoutRules& rules);
 
 class GauInput {
   public:

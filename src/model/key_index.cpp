@@ -81,4 +81,9 @@ void KeyIndex::learn(StepContext& run, Tensor losses, const Workspace& workspace
     run.weight_gradient(weight_, gradient, xn);
 }
 
+void check_index(const LayoutRules& rules) {
+    if (rules.a.index_heads > 0 && rules.a.normaliser != Normaliser::softmax)
+        rules.refuse(".index_heads", "an index of keys learns from the softmax", ".normaliser");
+}
+
 }  // namespace longreach::model

@@ -10,11 +10,14 @@
 #pragma once
 
 #include "model/arena.h"
+#include "model/layout_rules.h"
 #include "model/model_config.h"
 #include "model/step_context.h"
 #include "model/tables.h"
 
 namespace longreach::model {
+
+void check_index(const LayoutRules& rules);
 
 class KeyIndex {
   public:

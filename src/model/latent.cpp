@@ -190,4 +190,50 @@ void Latent::clip_scores(Ops& ops, const FlatParams& weights, const Tensor& maxi
     if (shared_ > 0) ops.qk_clip(shared, no_keys, maxima, 1, limit);
 }
 
+// A generation keeps the latent alone, so nothing may change keys and values after they are made of it.
+void check_latent(const LayoutRules& rules) {
+    const AttentionConfig& a = rules.a;
+    const LatentConfig& l = a.latent;
+    if (!l) {
+        rules.no_effect(".latent.shared", "latent.width is 0", ".latent.width");
+        return rules.no_effect(".latent.queries", "latent.width is 0", ".latent.width");
+    }
+    const auto only_without = [&](bool used, const char* key, const char* message) {
+        if (used) rules.refuse(key, message, ".latent.width");
+    };
+    only_without(a.kv_heads != 0 && a.kv_heads != a.heads, ".kv_heads",
+                 "with a latent every head has a key and a value of its own");
+    only_without(a.qk.kind != QkKind::none, ".qk.kind",
+                 "with a latent it must be none: a generation keeps latents, and the norm of a key cannot "
+                 "be had from its latent without the key (optimizer.qk_clip bounds scores instead)");
+    only_without(a.bias != AttentionBias::none, ".bias", "projections of a latent have no biases");
+    only_without(a.conv.size > 0, ".conv.size",
+                 "a generation keeps latents, not the keys and values that a convolution reads");
+    for (const auto& [key, channels] : {std::pair(".latent.width", l.width), {".latent.shared", l.shared}})
+        rules.needs_multiple_of_4(key, channels);
+    if (l.width + l.shared > LatentConfig::most_kept)
+        rules.refuse(".latent.width",
+                     fmt::format("{} and {} shared channels are more than the {} that a generation can read",
+                                 l.width, l.shared, LatentConfig::most_kept),
+                     ".latent.shared");
+    if (l.shared >= a.head_dim)
+        rules.refuse(".latent.shared",
+                     fmt::format("{} of {} channels leave none for the latent", l.shared, a.head_dim),
+                     ".head_dim");
+    if (l.shared == 0 && (!a.angle.is_null() || a.position.kind != PositionKind::nope))
+        rules.refuse(".latent.shared",
+                     "positions turn the shared channels alone: without any, position.kind must be nope",
+                     a.angle.is_null() ? ".position.kind" : ".angle");
+}
+
+void check_latent_values(const ModelConfig& model, const LayoutRules& rules) {
+    const auto refuse = [&](bool used, const char* key, const char* message) {
+        if (used) rules.p.add(rules.path + ".latent.width", message, key);
+    };
+    refuse(model.residual.values == ValueMix::first, "model.residual.values",
+           "a generation keeps latents, not the values that a value residual mixes");
+    refuse(model.residual.value_embeddings > 0, "model.residual.value_embeddings",
+           "a generation keeps latents, not the values into which value embeddings are mixed");
+}
+
 }  // namespace longreach::model

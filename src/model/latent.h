@@ -15,12 +15,16 @@
 #include <string>
 
 #include "model/arena.h"
+#include "model/layout_rules.h"
 #include "model/model_config.h"
 #include "model/norm.h"
 #include "model/step_context.h"
 #include "model/tables.h"
 
 namespace longreach::model {
+
+void check_latent(const LayoutRules& rules);
+void check_latent_values(const ModelConfig& model, const LayoutRules& rules);
 
 class Latent {
   public:

@@ -272,25 +272,13 @@ void ModelConfig::check_layers(config::Problems& p) const {
     }
     bool any_mlp = false;
     for (int64_t l : distinct_layers()) {
-        const bool has_mlp = mixer_type(layer_attention(l).mixer).has_mlp;
-        any_mlp = any_mlp || has_mlp;
-        if (!has_mlp && norm.placement == NormPlacement::hybrid)
-            p.add(layout_path(l) + ".mixer",
-                  "placement hybrid norms the stream for the MLP, which a gated attention unit has not",
-                  "model.norm.placement");
+        const AttentionConfig& layout = layer_attention(l);
+        any_mlp = any_mlp || mixer_type(layout.mixer).has_mlp;
+        for (const LayerPart* part : parts_of(layout))
+            if (part->check_model != nullptr) part->check_model(*this, {layout, layout_path(l), p});
     }
     for (const char* key : {"model.mlp.kind", "model.mlp.hidden", "model.mlp.bias"})
         if (!any_mlp) p.no_effect(key, "no layer has an MLP", layout_path(0) + ".mixer");
-    for (int64_t l : distinct_attention_layers()) {
-        if (!layer_attention(l).latent) continue;
-        const auto refuse = [&](bool used, const char* key, const char* message) {
-            if (used) p.add(layout_path(l) + ".latent.width", message, key);
-        };
-        refuse(residual.values == ValueMix::first, "model.residual.values",
-               "a generation keeps latents, not the values that a value residual mixes");
-        refuse(residual.value_embeddings > 0, "model.residual.value_embeddings",
-               "a generation keeps latents, not the values into which value embeddings are mixed");
-    }
     const auto value_width = [&](int64_t l) { return layer_attention(l).kv() * layer_attention(l).head_dim; };
     const auto equal_values = [&](const char* path, int64_t first, int64_t l) {
         if (value_width(l) == value_width(first)) return true;

@@ -1,6 +1,9 @@
 #include "model/registry.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <set>
 
 #include "model/attention_layer.h"
 #include "model/delta_layer.h"
@@ -15,33 +18,45 @@ std::unique_ptr<Mixer> make(ParamTable& table, const ModelConfig& model, int64_t
     return std::make_unique<Layer>(table, model, layer);
 }
 
+constexpr std::string_view attention_fields[] = {
+    ".kv_heads", ".latent", ".window",     ".chunk",       ".position",    ".angle", ".conv",
+    ".qk",       ".bias",   ".scale",      ".distance",    ".softcap",     ".score", ".params",
+    ".sink",     ".forget", ".normaliser", ".index_heads", ".output_norm", ".gate"};
+constexpr std::string_view delta_fields[] = {".delta"};
+constexpr std::string_view simplicial_fields[] = {".simplicial"};
+
 constexpr MixerType types[] = {
     {.kind = MixerKind::attention,
      .help = "attention, as the other keys say",
      .part = {.field = ".mixer", .word = "attention"},
      .attends = true,
+     .reads = attention_fields,
      .construct = make<AttentionLayer>},
     {.kind = MixerKind::gdn,
      .help = "Gated DeltaNet: a state of head_dim x value_dim per head that decays and is corrected by the "
              "delta rule",
-     .part = {.field = ".mixer", .word = "gdn"},
+     .part = {.field = ".mixer", .word = "gdn", .check = check_delta},
+     .reads = delta_fields,
      .construct = make<DeltaLayer>,
      .state = delta_state},
     {.kind = MixerKind::kda,
      .help = "Kimi Delta Attention: the same with a decay for every key channel",
-     .part = {.field = ".mixer", .word = "kda"},
+     .part = {.field = ".mixer", .word = "kda", .check = check_delta},
+     .reads = delta_fields,
      .construct = make<DeltaLayer>,
      .state = delta_state},
     {.kind = MixerKind::gau,
      .help = "gated attention unit, in place of attention and MLP: one query and key of head_dim channels, "
              "heads * head_dim channels of values and of gates",
-     .part = {.field = ".mixer", .word = "gau"},
+     .part = {.field = ".mixer", .word = "gau", .check = check_gau, .check_model = check_gau_norms},
      .attends = true,
+     .reads = attention_fields,
      .has_mlp = false,
      .construct = make<AttentionLayer>},
     {.kind = MixerKind::simplicial,
      .help = "2-simplicial attention: a query weighs pairs of keys within two windows; on a CPU only",
      .part = {.field = ".mixer", .word = "simplicial", .no_gpu = "no GPU computes simplicial"},
+     .reads = simplicial_fields,
      .construct = make<SimplicialLayer>},
 };
 
@@ -51,10 +66,25 @@ struct OptionalPart {
 };
 
 constexpr OptionalPart optional_parts[] = {
-    {{.field = ".latent.width"}, [](const AttentionConfig& a) { return a.attends() && a.latent; }},
-    {{.field = ".index_heads", .no_gpu = "no GPU trains an index of keys"},
+    {{.field = ".latent.width", .check = check_latent, .check_model = check_latent_values},
+     [](const AttentionConfig& a) { return a.attends() && a.latent; }},
+    {{.field = ".index_heads", .no_gpu = "no GPU trains an index of keys", .check = check_index},
      [](const AttentionConfig& a) { return a.attends() && a.index_heads > 0; }},
 };
+
+bool reads(const MixerType& type, std::string_view key) {
+    return std::find(type.reads.begin(), type.reads.end(), key) != type.reads.end();
+}
+
+// Why a mixer that does not read this key leaves it without effect.
+std::string belongs_to(std::string_view key) {
+    std::vector<std::string> readers;
+    for (const MixerType& type : types)
+        if (reads(type, key)) readers.emplace_back(type.name());
+    if (readers[0] == mixer_type(MixerKind::attention).name()) return "mixer is not attention";
+    return fmt::format("it belongs to mixer{} {}", readers.size() > 1 ? "s" : "",
+                       fmt::join(readers, " and "));
+}
 
 }  // namespace
 
@@ -65,6 +95,19 @@ std::span<const MixerType> mixer_types() {
 const MixerType& mixer_type(MixerKind kind) {
     return *std::find_if(std::begin(types), std::end(types),
                          [&](const MixerType& type) { return type.kind == kind; });
+}
+
+void check_parts(const LayoutRules& rules) {
+    const MixerType& own = mixer_type(rules.a.mixer);
+    std::set<std::string_view> unread;
+    for (const MixerType& other : types)
+        for (const std::string_view key : other.reads)
+            if (!reads(own, key) && unread.insert(key).second)
+                rules.no_effect(std::string(key), belongs_to(key), ".mixer");
+    rules.needs_multiple_of_4(".head_dim", rules.a.head_dim);
+    if (own.part.check != nullptr) own.part.check(rules);
+    for (const OptionalPart& one : optional_parts)
+        if (own.attends && one.part.check != nullptr) one.part.check(rules);
 }
 
 std::vector<const LayerPart*> parts_of(const AttentionConfig& layout) {

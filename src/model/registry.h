@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/layout_rules.h"
 #include "model/mixer.h"
 #include "model/model_config.h"
 
@@ -18,6 +19,9 @@ struct LayerPart {
     std::string_view field;        // below the section of the layout, with a dot in front
     std::string_view word = {};    // the value that puts it there; empty: any but 0 and false
     std::string_view no_gpu = {};  // why no GPU runs it; empty: every device does
+    // The rules of its fields in a layout that may have it, and those of a model that has it.
+    void (*check)(const LayoutRules& rules) = nullptr;
+    void (*check_model)(const ModelConfig& model, const LayoutRules& rules) = nullptr;
 };
 
 struct MixerType {
@@ -25,7 +29,9 @@ struct MixerType {
     std::string_view help;  // in config explain
     LayerPart part;         // its word is the name
     bool attends = false;   // reads tables and masks, as softmax attention does
-    bool has_mlp = true;    // an MLP follows it in its block
+    std::span<const std::string_view>
+        reads;            // of the layout, besides heads, head_dim and the norms of the block
+    bool has_mlp = true;  // an MLP follows it in its block
     std::unique_ptr<Mixer> (*construct)(ParamTable& table, const ModelConfig& model, int64_t layer);
     // Numbers of the state that a sequence leaves behind; null: it leaves none.
     int64_t (*state)(const AttentionConfig& layout) = nullptr;
@@ -35,6 +41,8 @@ struct MixerType {
 
 std::span<const MixerType> mixer_types();
 const MixerType& mixer_type(MixerKind kind);
+
+void check_parts(const LayoutRules& rules);
 
 // Of one layer, its mixer first.
 std::vector<const LayerPart*> parts_of(const AttentionConfig& layout);

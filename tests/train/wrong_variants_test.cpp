@@ -459,3 +459,11 @@ TEST_CASE("wrong variants: training and evaluation") {
          "window_warmup.to (c.json:1:107)"},
     });
 }
+
+TEST_CASE("biases that a mixer has not were taken without a word") {
+    check_all({
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gdn", "bias": "qkv"}}})",
+         "model.attention.bias (c.json:1:76): has no effect: mixer is not attention; see "
+         "model.attention.mixer (c.json:1:61)"},
+    });
+}
