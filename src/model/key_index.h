@@ -18,6 +18,7 @@
 namespace longreach::model {
 
 void check_index(const LayoutRules& rules);
+std::string index_words(const AttentionConfig& layout);
 
 class KeyIndex {
   public:

@@ -19,6 +19,9 @@ struct LayerPart {
     std::string_view field;        // below the section of the layout, with a dot in front
     std::string_view word = {};    // the value that puts it there; empty: any but 0 and false
     std::string_view no_gpu = {};  // why no GPU runs it; empty: every device does
+    // In a methods paragraph; null: it is not mentioned, or another part says it.
+    std::string (*words)(const AttentionConfig& layout) = nullptr;
+    std::string_view sources = {};  // keys of configs/references.bib, with spaces between
     // The rules of its fields in a layout that may have it, and those of a model that has it.
     void (*check)(const LayoutRules& rules) = nullptr;
     void (*check_model)(const ModelConfig& model, const LayoutRules& rules) = nullptr;
@@ -44,6 +47,7 @@ const MixerType& mixer_type(MixerKind kind);
 
 void check_parts(const LayoutRules& rules);
 
+std::vector<const LayerPart*> all_parts();
 // Of one layer, its mixer first.
 std::vector<const LayerPart*> parts_of(const AttentionConfig& layout);
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/units.h"
 #include "model/recent_rows.h"
 
 namespace longreach::model {
@@ -148,6 +149,11 @@ void SimplicialLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, c
 double SimplicialLayer::flops_per_token(int64_t length) const {
     return 4 * static_cast<double>(width()) *
            simplicial_pairs(length, windows_.window, windows_.second_window);
+}
+
+std::string simplicial_words(const AttentionConfig& layout) {
+    return fmt::format("2-simplicial attention with windows of {} and {} keys",
+                       grouped(layout.simplicial.window), grouped(layout.simplicial.second_window));
 }
 
 }  // namespace longreach::model

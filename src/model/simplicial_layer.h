@@ -15,6 +15,8 @@
 
 namespace longreach::model {
 
+std::string simplicial_words(const AttentionConfig& layout);
+
 class SimplicialLayer : public Mixer {
   public:
     struct Workspace {

@@ -197,16 +197,10 @@ class AttentionWords {
 
     Passage all() {
         const model::AttentionConfig& a = attention_;
-        if (a.mixer == model::MixerKind::simplicial)
-            return part(fmt::format("2-simplicial attention with windows of {} and {} keys",
-                                    grouped(a.simplicial.window), grouped(a.simplicial.second_window)),
-                        ".mixer");
-        if (a.has_state())
-            return part(
-                fmt::format("{}{}",
-                            a.mixer == model::MixerKind::gdn ? "Gated DeltaNet" : "Kimi Delta Attention",
-                            a.delta.additive ? " that adds to its state without correcting it" : ""),
-                ".mixer");
+        if (!model::mixer_type(a.mixer).attends) {
+            for (const model::LayerPart* part : model::parts_of(a)) add_part(part->field);
+            return listed(parts_);
+        }
         static constexpr const char* norms[] = {"",
                                                 "RMS-normed queries and keys",
                                                 "RMS-normed queries and keys with a learned gain",
@@ -222,17 +216,16 @@ class AttentionWords {
                                                 "RMS norm of queries and of keys over all heads"};
         static constexpr const char* gates[] = {"", "a gate per head", "a gate per channel",
                                                 "a gate per head that reads twelve channels"};
-        add(a.gated_unit(), "gated attention units", ".mixer");
+        add_part(".mixer");
         positions();
         scaling();
-        add(static_cast<bool>(a.latent),
-            fmt::format("keys and values made of a latent of {} channels", a.latent.width), ".latent.width");
+        add_part(".latent.width");
         add(a.qk.kind != model::QkKind::none, norms[static_cast<size_t>(a.qk.kind)], ".qk.kind");
         score();
         add(a.normaliser == model::Normaliser::stick_breaking, "stick-breaking in place of the softmax",
             ".normaliser");
         add(a.forget != model::ForgetKind::none, "a forget gate per head", ".forget");
-        add(a.index_heads > 0, fmt::format("an index of keys of {} heads", a.index_heads), ".index_heads");
+        add_part(".index_heads");
         add(a.window > 0, fmt::format("a window of {} keys", grouped(a.window)), "");
         add(a.chunk > 0, fmt::format("chunks of {} positions", grouped(a.chunk)), "");
         add(a.gate.kind != model::GateKind::none, gates[static_cast<size_t>(a.gate.kind)], ".gate.kind");
@@ -252,11 +245,18 @@ class AttentionWords {
             if (named_.insert(key).second) out.push_back(key);
         return out;
     }
-    Passage part(const std::string& words, const std::string& field) {
-        return said(words).cite(fresh(field));
-    }
     void add(bool is, const std::string& words, const std::string& field) {
-        if (is) parts_.push_back(part(words, field));
+        if (is) parts_.push_back(said(words).cite(fresh(field)));
+    }
+    // A part of the registry that the layer has. One without words of its own leaves its sources with the part before.
+    void add_part(std::string_view field) {
+        for (const model::LayerPart* part : model::parts_of(attention_)) {
+            if (part->field != field) continue;
+            if (part->words != nullptr)
+                add(true, part->words(attention_), std::string(field));
+            else if (!parts_.empty())
+                parts_.back().cite(fresh(std::string(field)));
+        }
     }
 
     void positions() {

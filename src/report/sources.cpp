@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "law/angle.h"
 #include "law/library.h"
+#include "model/registry.h"
 #include "report/collect.h"
 
 namespace longreach::report {
@@ -39,10 +40,16 @@ constexpr std::string_view fields_of_names[] = {
     ".position.scaling.kind", ".score",         ".scale.kind",     ".distance.kind", ".angle",
     ".position.kind",         "eval.rope.kind", "eval.rope.scale", "eval.score",     "eval.angle"};
 
+std::vector<Sourced> with_parts(std::vector<Sourced> choices) {
+    for (const model::LayerPart* part : model::all_parts())
+        if (!part->sources.empty()) choices.push_back({part->field, part->word, part->sources});
+    return choices;
+}
+
 }  // namespace
 
 const std::vector<Sourced>& choices_with_sources() {
-    static const std::vector<Sourced> table{
+    static const std::vector<Sourced> table = with_parts({
         {".qk.kind", "qk_rms", "nor2025"},
         {".qk.kind", "qk_rms_w", "nor2025"},
         {".qk.kind", "qk_rms_eps", "nor2025"},
@@ -60,13 +67,6 @@ const std::vector<Sourced>& choices_with_sources() {
         {".gate.kind", "sparse", "jordan2024"},
         {".normaliser", "stick_breaking", "tan2024stick"},
         {".forget", "head", "lin2025fox"},
-        {".latent.width", "", "deepseek2024v2"},
-        {".index_heads", "", "deepseek2025v32"},
-        {".mixer", "gdn", "yang2024gdn"},
-        {".mixer", "kda", "kimi2025linear"},
-        {".delta.additive", "", "dao2024mamba2"},
-        {".mixer", "gau", "hua2022gau"},
-        {".mixer", "simplicial", "roy2025simplex clift2019simplicial"},
         {".sink", "", "openai2025gptoss"},
         {".softcap", "", "gemma2024"},
         {".output_norm.kind", "", "nor2025"},
@@ -81,7 +81,7 @@ const std::vector<Sourced>& choices_with_sources() {
         {"optimizer.qk_clip.limit", "", "kimi2025"},
         {"optimizer.matrices", "muon", "jordan2024muon kingma2014"},
         {"optimizer.matrices", "adam", "kingma2014"},
-    };
+    });
     return table;
 }
 
@@ -119,7 +119,7 @@ std::vector<std::string> keys_of(const train::Experiment& experiment, const json
     for (const int64_t layer : experiment.model.distinct_layers()) {
         const std::string section = experiment.model.layout_path(layer);
         const model::AttentionConfig& attention = experiment.model.layer_attention(layer);
-        look(section, ".mixer");
+        for (const model::LayerPart* part : model::parts_of(attention)) look(section, part->field);
         if (!attention.attends()) continue;
         for (const Sourced& row : choices_with_sources())
             if (row.field[0] == '.') look(section, row.field);

@@ -136,6 +136,21 @@ TEST_CASE("what differs between variants is said of each") {
     CHECK(text.find("(rope and si-p-rope) or 6 layers of width 128") != std::string::npos);
 }
 
+TEST_CASE("the source of an additive delta rule was never cited") {
+    const TempDir dir;
+    SampleWriter({}).write_sweep(dir.path());
+    const std::string run = io::join_path(dir.path(), "rope.seed1"),
+                      config = io::join_path(run, "config.json");
+    const auto additive = config::load_config<train::Experiment>(
+        {.file = config, .overrides = {"model.attention.mixer=gdn", "model.attention.delta.additive=true"}});
+    io::write_file_atomically(config, config::write_resolved(additive.value));
+    const report::Methods methods = methods_of({run});
+    const char* words =
+        "Gated DeltaNet that adds to its state without correcting it [yang2024gdn] [dao2024mamba2]";
+    CHECK_MESSAGE(methods.text.find(words) != std::string::npos, methods.text);
+    CHECK(std::count(methods.keys.begin(), methods.keys.end(), "dao2024mamba2") == 1);
+}
+
 TEST_CASE("every choice with a source is one of the glossary, with that source") {
     const std::string glossary =
         io::read_file(LONGREACH_ROOT "/configs/README.md", 1 << 20, io::Links::follow);
