@@ -8,6 +8,7 @@
 #include "law/angle.h"
 #include "model/attention_angle.h"
 #include "model/attention_score.h"
+#include "model/registry.h"
 
 namespace longreach::exchange {
 
@@ -39,12 +40,10 @@ std::string beyond_score(const model::LayerScore& score) {
 
 std::string beyond_attention(const ModelConfig& m, int64_t layer) {
     const AttentionConfig& a = m.layer_attention(layer);
-    if (a.mixer != model::MixerKind::attention) return "mixer";
+    if (const std::string_view part = model::not_exported(a); !part.empty()) return std::string(part);
     if (a.conv.size > 0) return "conv";
     if (a.forget != model::ForgetKind::none) return "forget";
     if (a.normaliser != model::Normaliser::softmax) return "normaliser";
-    if (a.latent) return "latent";
-    if (a.index_heads > 0) return "index_heads";
     const law::Angle angle = model::trained_angle(m, layer);
     if (!angle.growth.empty()) return "an angle with growth";
     for (const law::Formula& f : angle.near)

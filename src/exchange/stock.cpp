@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "model/attention_angle.h"
+#include "model/registry.h"
 
 namespace longreach::exchange {
 
@@ -32,7 +33,7 @@ std::string unusual_model(const ModelConfig& m) {
 }
 
 std::string unusual_attention(const AttentionConfig& a) {
-    if (a.mixer != model::MixerKind::attention) return "mixer";
+    if (const std::string_view part = model::not_exported(a); !part.empty()) return std::string(part);
     if (a.written() || a.distance.kind != "none") return "score or distance";
     if (a.scale.kind != "none" || a.scale.base != 0 || a.scale.learned()) return "scale";
     if (a.softcap > 0) return "softcap";
@@ -48,8 +49,6 @@ std::string unusual_attention(const AttentionConfig& a) {
     if (a.post_norm) return "post_norm";
     if (a.forget != model::ForgetKind::none) return "forget";
     if (a.normaliser != model::Normaliser::softmax) return "normaliser";
-    if (a.latent) return "latent";
-    if (a.index_heads > 0) return "index_heads";
     return {};
 }
 

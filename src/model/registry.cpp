@@ -28,7 +28,7 @@ constexpr std::string_view simplicial_fields[] = {".simplicial"};
 constexpr MixerType types[] = {
     {.kind = MixerKind::attention,
      .help = "attention, as the other keys say",
-     .part = {.field = ".mixer", .word = "attention"},
+     .part = {.field = ".mixer", .word = "attention", .exported = true},
      .attends = true,
      .reads = attention_fields,
      .construct = make<AttentionLayer>},
@@ -149,6 +149,12 @@ std::vector<const LayerPart*> parts_of(const AttentionConfig& layout) {
     for (const OptionalPart& one : optional_parts)
         if (one.used(layout)) parts.push_back(&one.part);
     return parts;
+}
+
+std::string_view not_exported(const AttentionConfig& layout) {
+    for (const LayerPart* part : parts_of(layout))
+        if (!part->exported) return part->field.substr(1);
+    return {};
 }
 
 }  // namespace longreach::model

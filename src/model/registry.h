@@ -19,6 +19,7 @@ struct LayerPart {
     std::string_view field;        // below the section of the layout, with a dot in front
     std::string_view word = {};    // the value that puts it there; empty: any but 0 and false
     std::string_view no_gpu = {};  // why no GPU runs it; empty: every device does
+    bool exported = false;         // the forms of export have it
     // In a methods paragraph; null: it is not mentioned, or another part says it.
     std::string (*words)(const AttentionConfig& layout) = nullptr;
     std::string_view sources = {};  // keys of configs/references.bib, with spaces between
@@ -48,6 +49,8 @@ const MixerType& mixer_type(MixerKind kind);
 void check_parts(const LayoutRules& rules);
 
 std::vector<const LayerPart*> all_parts();
+// The field of a part that no form of export has, without its dot; empty: there is none.
+std::string_view not_exported(const AttentionConfig& layout);
 // Of one layer, its mixer first.
 std::vector<const LayerPart*> parts_of(const AttentionConfig& layout);
 

@@ -194,6 +194,8 @@ TEST_CASE("a model that neither a class nor the code expresses is refused by the
           message("model.attention: conv", "model.attention: conv"));
     CHECK(refused(section(R"("forget": "head")")) ==
           message("model.attention: forget", "model.attention: forget"));
+    CHECK(refused(section(R"("mixer": "gdn")")) ==
+          message("model.attention: mixer", "model.attention: mixer"));
     CHECK(contains(refused(section(R"("distance": {"kind": "si_interp"})")), "(si_interp)"));
     CHECK(contains(refused(section(R"("score": "z - t/T")")), "depends on the length T"));
     CHECK(io::kind_of(dir / "hf", io::Links::refuse) == io::PathKind::missing);
