@@ -72,8 +72,7 @@ class Optimizer {
   private:
     // The part of a parameter that this rank updates; none of one that is not trained.
     Ownership::Range updated(size_t param) const;
-    // Whether Muon takes a parameter as further rows of the matrix before it in the table: keys and values with
-    // muon.joined_qkv.
+    // With muon.joined_qkv: whether a parameter, of keys or values, is further rows of the matrix before it in the table.
     bool joined(size_t param) const;
     int64_t matrix_rows(size_t first) const;  // of a parameter and those joined to it
 

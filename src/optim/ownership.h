@@ -15,8 +15,7 @@ namespace longreach::optim {
 
 class Ownership {
   public:
-    // orthogonalised: whether Muon updates a parameter; joined: whether it takes params()[i] as further rows of the matrix
-    // before.
+    // orthogonalised: whether Muon updates a parameter; joined: whether params()[i] is further rows of the matrix before it.
     Ownership(
         const model::ParamTable& table, const std::function<bool(const model::Param&)>& orthogonalised,
         int ranks, const std::function<bool(size_t)>& joined = [](size_t) { return false; });
