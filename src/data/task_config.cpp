@@ -10,6 +10,7 @@ namespace longreach::data {
 namespace {
 
 constexpr int64_t byte_vocabulary = 257;  // of the byte-level tokenizer
+constexpr int64_t gpt2_vocabulary = 50257;
 // Marks, digits and filler take 32 ids; the rest are names, of which a sample needs a few dozen at least.
 constexpr int64_t fewest_ids = 128;
 
@@ -50,11 +51,13 @@ void TaskConfig::fields(config::Fields& f) {
                             {TaskHaystack::noise, "noise", "the same few sentences over and over"},
                             {TaskHaystack::needles, "needles", "other needles (tasks niah_...)"}},
                            {"what the needles lie in; for needle, niah and variable_tracking"});
-    f.choice<TaskForm>("form", form,
-                       {{TaskForm::automatic, "auto", "text with a vocabulary of 257, else ids"},
-                        {TaskForm::text, "text", "bytes of English sentences: tokens 0 to 255"},
-                        {TaskForm::ids, "ids", "one reserved token per mark, digit and name"}},
-                       {"how a task is written in tokens"});
+    f.choice<TaskForm>(
+        "form", form,
+        {{TaskForm::automatic, "auto", "text with a vocabulary of 257, else ids"},
+         {TaskForm::text, "text", "bytes of English sentences: tokens 0 to 255"},
+         {TaskForm::gpt2, "gpt2", "needle_s3: English sentences in GPT-2's vocabulary, numbers by digits"},
+         {TaskForm::ids, "ids", "one reserved token per mark, digit and name"}},
+        {"how a task is written in tokens"});
     f.choice("keys", keys, term_names(), {"tasks niah_...: what the needles are asked by"});
     f.choice("values", values, term_names(), {"tasks niah_...: what the needles hold"});
     f.text("phrase", phrase,
@@ -96,7 +99,16 @@ void TaskConfig::check(config::Problems& p, int64_t vocab_size) const {
         p.add("data.task.form",
               fmt::format("text needs the bytes 0 to 255, the vocabulary has {}", vocab_size),
               "model.vocab_size");
-    if (text) {
+    if (form == TaskForm::gpt2) {
+        for (const char* key : {"data.task.ids_first", "data.task.ids", "data.task.phrase"})
+            no_effect(key, "the task is written in GPT-2's vocabulary", "data.task.form");
+        if (vocab_size < gpt2_vocabulary)
+            p.add("data.task.form",
+                  fmt::format("gpt2 needs {} tokens, the vocabulary has {}", gpt2_vocabulary, vocab_size),
+                  "model.vocab_size");
+        if (kind != TaskKind::none && kind != TaskKind::needle_s3)
+            p.add("data.task.form", "gpt2 has the words of needle_s3 alone", "data.task.kind");
+    } else if (text) {
         for (const char* key : {"data.task.ids_first", "data.task.ids"})
             no_effect(key, "the task is written as text", "data.task.form");
         if (phrase.empty()) p.add("data.task.phrase", "is empty: the question would be, too");

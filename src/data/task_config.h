@@ -27,7 +27,7 @@ enum class TaskKind {
     associative_recall
 };
 enum class TaskHaystack { by_task, essay, noise, needles };
-enum class TaskForm { automatic, text, ids };
+enum class TaskForm { automatic, text, gpt2, ids };
 enum class TaskTerms { words, numbers, uuids };  // what a needle's key or value is
 
 struct TaskConfig {

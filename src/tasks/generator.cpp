@@ -57,7 +57,10 @@ int64_t room(const DraftInput& in, const Draft& draft, int64_t needed) {
 
 TaskGenerator::TaskGenerator(data::TaskKind task, const data::TaskConfig& config, int64_t vocab_size,
                              uint64_t seed, const data::TokenStream* haystack)
-    : task_(task), config_(config), vocab_size_(vocab_size), seed_(seed), haystack_(haystack) {}
+    : task_(task), config_(config), vocab_size_(vocab_size), seed_(seed), haystack_(haystack) {
+    require(config.form != data::TaskForm::gpt2 || task == data::TaskKind::needle_s3, ExitCode::usage,
+            "task {}: data.task.form gpt2 has the words of needle_s3 alone", data::name_of(task));
+}
 
 uint64_t TaskGenerator::sample_seed(int64_t length, uint64_t index) const {
     const uint64_t of_task = Rng(seed_, Purpose::task, stream_seed).bits(static_cast<uint64_t>(task_));

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "tasks/gpt2_words.h"
 
 namespace longreach::tasks {
 
@@ -29,6 +30,15 @@ constexpr std::array<std::string_view, 48> city_names{
 constexpr std::string_view filler =
     "The river runs. The wood is old. A path goes on and on. We walk. It is far to go home. ";
 
+const TokenList& gpt2_filler() {
+    static const TokenList tokens = [] {
+        TokenList out;
+        gpt2_encode(out, " " + std::string(filler.substr(0, filler.size() - 1)));
+        return out;
+    }();
+    return tokens;
+}
+
 uint64_t name_count(bool text, const data::TaskConfig& config) {
     return text ? syllables * syllables * syllables : static_cast<uint64_t>(config.ids) - first_name;
 }
@@ -37,13 +47,18 @@ uint64_t name_count(bool text, const data::TaskConfig& config) {
 
 Lexicon::Lexicon(const data::TaskConfig& config, int64_t vocab_size, uint64_t seed)
     : text_(config.is_text(vocab_size)),
+      gpt2_(config.form == data::TaskForm::gpt2),
       first_(config.first_id(vocab_size)),
       names_(name_count(text_, config), seed, 1),
       variables_(text_ ? 26 * 26 * 26 * 26 * 26 : names_.size(), seed, 2),
-      cities_(text_ ? city_names.size() : names_.size(), seed, 3),
+      cities_(text_   ? city_names.size()
+              : gpt2_ ? gpt2_cities
+                      : names_.size(),
+              seed, 3),
       symbols_(text_ ? 26 : names_.size(), seed, 4) {}
 
 void Lexicon::say(TokenList& out, std::string_view words, Mark mark) const {
+    if (gpt2_) return gpt2_encode(out, words);
     if (!text_) {
         if (mark != Mark::silent) out.push_back(id(static_cast<uint64_t>(mark)));
         return;
@@ -74,10 +89,9 @@ void Lexicon::variable(TokenList& out, uint64_t n) const {
 
 void Lexicon::city(TokenList& out, uint64_t n) const {
     const uint64_t word = cities_(n);
-    if (text_)
-        say(out, city_names[word]);
-    else
-        out.push_back(id(first_name + word));
+    if (text_) return say(out, city_names[word]);
+    if (gpt2_ && !out.empty() && out.back() == gpt2_space) out.pop_back();
+    out.push_back(gpt2_ ? gpt2_city(word) : id(first_name + word));
 }
 
 void Lexicon::symbol(TokenList& out, uint64_t n) const {
@@ -86,6 +100,7 @@ void Lexicon::symbol(TokenList& out, uint64_t n) const {
 }
 
 void Lexicon::number(TokenList& out, uint64_t value) const {
+    if (gpt2_) return gpt2_encode(out, std::to_string(value));
     for (const char c : std::to_string(value))
         out.push_back(text_ ? c : id(first_digit + static_cast<uint64_t>(c - '0')));
 }
@@ -105,7 +120,9 @@ void Lexicon::uuid(TokenList& out, uint64_t high, uint64_t low) const {
 
 void Lexicon::noise(TokenList& out, int64_t count) const {
     for (uint64_t i = 0; i < static_cast<uint64_t>(count); ++i)
-        out.push_back(text_ ? filler[i % filler.size()] : id(first_filler + i % filler_ids));
+        out.push_back(gpt2_   ? gpt2_filler()[i % gpt2_filler().size()]
+                      : text_ ? filler[i % filler.size()]
+                              : id(first_filler + i % filler_ids));
 }
 
 uint64_t Lexicon::names() const {

@@ -1,6 +1,7 @@
-// The vocabulary of tasks, as tokens: one grammar in two notations.
+// The vocabulary of tasks, as tokens: one grammar in three notations.
 //
 //   text  bytes of English sentences (byte-level tokenizer)
+//   gpt2  words of the same sentences in GPT-2's vocabulary; needle_s3 alone
 //   ids   one reserved token per mark, digit or name; words that only make a sentence readable are left out.
 //         Reserved: 16 marks (8 to 13 are the hexadecimal digits a to f), 10 digits, 6 tokens of filler, then names.
 #pragma once
@@ -52,7 +53,7 @@ class Lexicon {
     void say(TokenList& out, std::string_view words, Mark mark = Mark::silent) const;
     void name(TokenList& out, uint64_t n) const;      // text: three syllables, "bakotu"
     void variable(TokenList& out, uint64_t n) const;  // text: five capitals, "QXANB"
-    void city(TokenList& out, uint64_t n) const;      // text: a city of six letters
+    void city(TokenList& out, uint64_t n) const;      // text: a city of six letters; gpt2: one of one token
     void symbol(TokenList& out, uint64_t n) const;    // text: a small letter; n < symbols()
     void number(TokenList& out, uint64_t value) const;
     void uuid(TokenList& out, uint64_t high, uint64_t low) const;  // version 4; ids: without the dashes
@@ -64,7 +65,7 @@ class Lexicon {
 
   private:
     int32_t id(uint64_t offset) const { return static_cast<int32_t>(first_ + static_cast<int64_t>(offset)); }
-    bool text_;
+    bool text_, gpt2_;
     int64_t first_;
     Permutation names_, variables_, cities_, symbols_;
 };

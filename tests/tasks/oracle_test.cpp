@@ -233,6 +233,40 @@ TEST_CASE("a reader of reserved tokens gives the answer") {
             }
 }
 
+TEST_CASE("three needles as sentences in GPT-2's vocabulary") {
+    data::TaskConfig config;
+    config.form = data::TaskForm::gpt2;
+    const tasks::TaskGenerator g(data::TaskKind::needle_s3, config, 50304, 1, nullptr);
+    std::set<int32_t> cities;
+    for (uint64_t index = 0; index < 200; ++index) {
+        const tasks::Sample s = g.make(200, index);
+        REQUIRE(s.tokens.size() == 200);
+        // "The special magic", a city, " number is", a space, 7 digits, "."
+        tasks::TokenList answer;
+        for (auto at = s.tokens.begin(); at != s.tokens.end(); ++at) {
+            const tasks::TokenList said{464, 2041, 5536};
+            if (s.tokens.end() - at < 15 || !std::equal(said.begin(), said.end(), at)) continue;
+            CHECK(tasks::TokenList(at + 4, at + 7) == tasks::TokenList{1271, 318, 220});
+            CHECK(at[14] == 13);
+            cities.insert(at[3]);
+            if (!answer.empty()) answer.push_back(26);  // ";"
+            answer.insert(answer.end(), {at[3], 28});   // "="
+            for (auto digit = at + 7; digit != at + 14; ++digit) {
+                CHECK((*digit >= 15 && *digit <= 24));
+                answer.push_back(*digit);
+            }
+        }
+        CHECK(answer.size() == 29);
+        CHECK(slice(s, s.answer_begin, 200) == answer);
+        CHECK(slice(s, s.context, s.answer_begin) == tasks::TokenList{198});
+    }
+    CHECK(cities.size() == 48);
+    for (const int32_t city : {6182, 11307, 3576, 6342})
+        CHECK(cities.count(city) == 1);  // Boston, Berlin, London, Paris
+    CHECK_THROWS_WITH(tasks::TaskGenerator(data::TaskKind::copy, config, 50304, 1, nullptr),
+                      "task copy: data.task.form gpt2 has the words of needle_s3 alone");
+}
+
 TEST_CASE("reserved tokens stay inside the range the config names") {
     data::TaskConfig config;
     config.ids_first = 300;

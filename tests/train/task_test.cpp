@@ -113,6 +113,8 @@ TEST_CASE("task: configs that contradict it are refused, fields without effect n
     CHECK(names(problem({"data.shuffle=none"}), "data.shuffle"));
     CHECK(names(problem({"data.task.kind=needle_s3"}), "stages.0.context"));
     CHECK(names(problem({"data.task.ids=300"}), "data.task.ids"));
+    CHECK(names(problem({"data.task.form=gpt2"}), "needle_s3 alone"));
+    CHECK(names(problem({"data.task.form=gpt2"}), "gpt2 needs 50257 tokens, the vocabulary has"));
     CHECK(names(problem({"data.task.form=ids", "data.task.ids=300"}), "data.task.ids"));
     CHECK(names(problem({"data.task.form=ids", "data.task.ids=128", "data.task.phrase=x"}),
                 "data.task.phrase"));
