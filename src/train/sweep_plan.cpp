@@ -537,20 +537,20 @@ int64_t SweepPlan::disk_bytes() const {
 
 std::string SweepPlan::text() const {
     std::set<std::string> variants;
-    std::set<int64_t> seeds;
+    std::set<int64_t> of_runs;
     std::map<std::string, size_t> labels;
     size_t trained = 0, begun = 0, evaluations = 0;
     for (const PlannedRun& run : runs) {
         variants.insert(run.variant);
-        seeds.insert(run.seed);
+        of_runs.insert(run.seed);
         trained += run.state == RunState::trained;
         begun += run.state == RunState::begun;
         evaluations += run.evaluations.size();
         for (const PlannedEvaluation& e : run.evaluations) ++labels[e.label];
     }
-    const bool all = variants.size() * seeds.size() == runs.size();
+    const bool all = variants.size() * of_runs.size() == runs.size();
     std::string out = fmt::format("sweep {}: {} x {}{} {} in {}", name, counted(variants.size(), "variant"),
-                                  counted(seeds.size(), "seed"), all ? " =" : " at most,",
+                                  counted(of_runs.size(), "seed"), all ? " =" : " at most,",
                                   counted(runs.size(), "run"), directory);
     if (trained > 0) out += fmt::format(", {} trained already", trained);
     if (begun > 0) out += fmt::format(", {} begun", begun);
