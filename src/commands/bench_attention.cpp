@@ -10,7 +10,7 @@
 #include "io/result_file.h"
 #include "law/library.h"
 #include "model/arena.h"
-#include "model/score_law.h"
+#include "mixers/score_law.h"
 #include "train/device.h"
 
 namespace longreach::commands {

@@ -7,7 +7,7 @@
 //     stored = x                               (U-net, first half; the backout layer)
 #pragma once
 
-#include "model/mixer.h"
+#include "model/attention_mixer.h"
 #include "model/mlp.h"
 #include "model/residual.h"
 
@@ -50,11 +50,12 @@ class Block {
 
     // The part of backward() that trains an index of keys.
     void learn_index(StepContext& run, const Saved& saved) const {
-        mixer_->learn_index(run, *saved.mixer, saved.mixer_residual.input.first_rows(run.batch.count()));
+        if (const AttentionMixer* attention = mixer_->attention())
+            attention->learn_index(run, *saved.mixer,
+                                   saved.mixer_residual.input.first_rows(run.batch.count()));
     }
 
-    Mixer& mixer() { return *mixer_; }
-    const Mixer& mixer() const { return *mixer_; }
+    Mixer& mixer() const { return *mixer_; }
 
   private:
     Residual mixer_residual_, mlp_residual_;

@@ -1,17 +1,21 @@
 // The part of a block that moves information between positions: softmax attention, the gated delta rule, or attention to
-// pairs of keys. The interface holds what any mixer needs; what only softmax attention needs (tables, score maxima)
-// does nothing by default.
+// pairs of keys. The interface holds what any mixer needs.
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include "model/arena.h"
 #include "model/step_context.h"
-#include "model/tables.h"
-#include "model/value_path.h"
 
 namespace longreach::model {
+
+class AttentionMixer;
+
+// Values of layer 0 and space for looked-up value embeddings; shared by all layers.
+struct SharedValues {
+    Tensor first, dfirst;          // [N, G d]; with value residual
+    Tensor looked_up, dlooked_up;  // [N, G d]; with value embeddings
+};
 
 class Mixer {
   public:
@@ -42,22 +46,8 @@ class Mixer {
     // FLOPs of forward(), without the products with parameter matrices.
     virtual double flops_per_token(int64_t length) const = 0;
 
-    // The mask that forward() reads (Masks), as configured; nullopt if it reads none.
-    virtual std::optional<Reach> reach() const { return {}; }
-    virtual void set_stage_window(int64_t) {}
-    virtual void use_tables(const Tables&) {}
-
-    // From now on every training pass raises max, f32 [H], to the largest score of each head.
-    virtual void gather_maxima(Tensor, bool /*absolute*/) {}
-    // Scales the query and key matrices of heads whose gathered maximum is above the limit.
-    virtual void clip_scores(Ops&, const FlatParams&, float /*limit*/) const {}
-
-    // From now on a training pass of N tokens writes the losses of the mixer's index of keys, f32 [N], to elements
-    // [place N, place N + N) of StepContext::index_losses.
-    virtual bool has_index() const { return false; }
-    virtual void place_index_losses(int64_t /*place*/) {}
-    // The part of backward() that trains the index, which needs nothing of the rest.
-    virtual void learn_index(StepContext&, const Memory&, const Tensor& /*xn*/) const {}
+    // This mixer, if it attends.
+    virtual AttentionMixer* attention() { return nullptr; }
 };
 
 }  // namespace longreach::model

@@ -33,6 +33,7 @@ Transformer::Transformer(const ModelConfig& config, int64_t table_rows, const Po
     blocks_.reserve(static_cast<size_t>(config.layers));
     for (int64_t l = 0; l < config.layers; ++l) {
         blocks_.emplace_back(table_, config_, l);
+        if (AttentionMixer* attention = blocks_.back().mixer().attention()) attention_.push_back(attention);
         end_segment();
     }
     if (config.residual.backout >= 0)
@@ -47,7 +48,7 @@ void Transformer::end_segment() {
 }
 
 void Transformer::share_tables() {
-    for (Block& block : blocks_) block.mixer().use_tables(tables_);
+    for (AttentionMixer* attention : attention_) attention->use_tables(tables_);
 }
 
 void Transformer::plan_tables(Arena& arena) {
@@ -57,10 +58,10 @@ void Transformer::plan_tables(Arena& arena) {
         int64_t heads = 0;
         for (int64_t l : config_.distinct_layers()) heads = std::max(heads, config_.layer_attention(l).heads);
         maxima_ = arena.reserve("score_maxima", DType::f32, {config_.layers, heads});
-        for (size_t l = 0; l < blocks_.size(); ++l) {
-            const int64_t layer = static_cast<int64_t>(l);
-            const Tensor row = maxima_.row_range(layer, 1);
-            blocks_[l].mixer().gather_maxima(row.shaped({config_.layer_attention(layer).heads}), absolute_);
+        for (AttentionMixer* attention : attention_) {
+            const Tensor row = maxima_.row_range(attention->layer(), 1);
+            attention->gather_maxima(row.shaped({config_.layer_attention(attention->layer()).heads}),
+                                     absolute_);
         }
     }
 }
@@ -108,12 +109,12 @@ void Transformer::plan_common(Arena& arena, Activations& a, const PlanSize& size
         if (training) a.cross.values.dlooked_up = rows("dvalue_embedding", widest);
     }
     a.masks.entries.clear();
-    for (const Block& block : blocks_) {
-        const std::optional<Reach> reach = block.mixer().reach();
-        if (!reach || a.masks.find(*reach) != nullptr) continue;
+    for (const AttentionMixer* attention : attention_) {
+        const Reach reach = attention->reach();
+        if (a.masks.find(reach) != nullptr) continue;
         Tensor row_start;
-        if (reach->limited() || document_mask) row_start = arena.reserve("row_start", DType::i32, {n});
-        a.masks.entries.push_back({*reach, row_start});
+        if (reach.limited() || document_mask) row_start = arena.reserve("row_start", DType::i32, {n});
+        a.masks.entries.push_back({reach, row_start});
     }
 }
 
@@ -136,13 +137,13 @@ void Transformer::plan_training(Arena& arena, Ops& ops, const PlanSize& size, bo
     if (const int64_t indexes = trained_indexes(); indexes > 0)
         index_losses_ = arena.reserve("index_losses", DType::f32, {indexes * n});
     int64_t place = 0;
-    for (Block& block : blocks_)
-        if (block.mixer().has_index()) block.mixer().place_index_losses(place++);
+    for (AttentionMixer* attention : attention_)
+        if (attention->has_index()) attention->place_index_losses(place++);
 }
 
 int64_t Transformer::indexed_layers() const {
-    return std::count_if(blocks_.begin(), blocks_.end(),
-                         [](const Block& block) { return block.mixer().has_index(); });
+    return std::count_if(attention_.begin(), attention_.end(),
+                         [](const AttentionMixer* attention) { return attention->has_index(); });
 }
 
 void Transformer::plan_evaluation(Arena& arena, Ops& ops, const PlanSize& size, bool document_mask) {
@@ -174,7 +175,7 @@ void Transformer::clear_maxima(Ops& ops) const {
 }
 
 void Transformer::clip_scores(Ops& ops, const FlatParams& weights, float limit) const {
-    for (const Block& block : blocks_) block.mixer().clip_scores(ops, weights, limit);
+    for (const AttentionMixer* attention : attention_) attention->clip_scores(ops, weights, limit);
 }
 
 float Transformer::largest_score(Ops& ops) const {
@@ -185,7 +186,7 @@ float Transformer::largest_score(Ops& ops) const {
 
 void Transformer::set_stage_window(int64_t window) {
     stage_window_ = window;
-    for (Block& block : blocks_) block.mixer().set_stage_window(window);
+    for (AttentionMixer* attention : attention_) attention->set_stage_window(window);
 }
 
 void Transformer::build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks) const {

@@ -122,6 +122,7 @@ class Transformer {
     ParamRef embedding_, position_, smear_weight_, smear_mix_, backout_mix_;
     Norm embedding_norm_;
     std::vector<Block> blocks_;
+    std::vector<AttentionMixer*> attention_;  // of the blocks that attend
     std::unique_ptr<LossHead> head_;
     Activations training_, evaluation_;
     // Plans the blocks of an evaluation or a generation, all in the same memory.

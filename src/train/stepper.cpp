@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "model/key_index.h"
+#include "mixers/key_index.h"
 #include "tasks/task_batches.h"
 
 namespace longreach::train {

@@ -27,7 +27,7 @@ done
 [[ ${#sources[@]} -gt 0 ]] || violation "no sources under $root: nothing was checked"
 
 # --- layers: a file may include its own layer and those with a smaller number ------------------------------------
-declare -A layer=([base]=0 [config]=1 [decide]=1 [io]=1 [tokenizer]=1 [kernels]=1 [law]=2 [data]=2 [model]=3 [tasks]=3 [optim]=4 [ranks]=3 [theory]=4 [eval]=5 [serve]=6 [table]=1 [plot]=2 [train]=6
+declare -A layer=([base]=0 [config]=1 [decide]=1 [io]=1 [tokenizer]=1 [kernels]=1 [law]=2 [data]=2 [model]=3 [mixers]=4 [tasks]=3 [optim]=4 [ranks]=3 [theory]=4 [eval]=5 [serve]=6 [table]=1 [plot]=2 [train]=6
                   [report]=7 [exchange]=7 [commands]=8 [main.cpp]=9)
 layer_of() { # of a path of this repository; empty for one that has none
     local path=$1
@@ -63,12 +63,13 @@ for f in "${sources[@]}"; do
     done < <(quoted_includes "$f")
 done
 
-# --- one namespace per layer (base and the kernels' contract are the vocabulary of all), and in a namespace one definition
+# --- one namespace per layer, but mixers are of the model (base and the kernels' contract are the vocabulary of all), and in a namespace one definition
 # of a type's name: a second one in another file links, and calls the wrong destructor ---------------------------------
 declare -A defined_in
 while IFS=$'\t' read -r kind f line name; do
     if [[ $kind == namespace ]]; then
         own=$(layer_of "$f")
+        [[ $own == mixers ]] && own=model
         [[ $f == src/*/* && $own != base ]] || continue
         [[ $name == "longreach::$own" || $name == "longreach::$own::"* ]] ||
             violation "$f:$line: opens namespace $name; the layer's is longreach::$own"

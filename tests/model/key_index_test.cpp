@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "model/check_model.h"
-#include "model/key_index.h"
+#include "mixers/key_index.h"
 #include "model/key_index_models.h"
 
 using namespace longreach;

@@ -1,4 +1,4 @@
-#include "model/delta_layer.h"
+#include "mixers/delta_layer.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "model/attention_layer.h"
+#include "mixers/attention_layer.h"
 
 #include <algorithm>
 #include <cmath>

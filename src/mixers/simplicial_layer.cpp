@@ -1,4 +1,4 @@
-#include "model/simplicial_layer.h"
+#include "mixers/simplicial_layer.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "model/heads.h"
+#include "mixers/heads.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "model/value_path.h"
+#include "mixers/value_path.h"
 
 namespace longreach::model {
 

@@ -1,4 +1,4 @@
-#include "model/forget_gate.h"
+#include "mixers/forget_gate.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "model/gau_input.h"
+#include "mixers/gau_input.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "model/attention_output.h"
+#include "mixers/attention_output.h"
 
 #include <cmath>
 

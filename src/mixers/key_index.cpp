@@ -1,8 +1,8 @@
-#include "model/key_index.h"
+#include "mixers/key_index.h"
 
 #include <cmath>
 
-#include "model/heads.h"
+#include "mixers/heads.h"
 #include "model/recent_rows.h"
 
 namespace longreach::model {

@@ -11,20 +11,21 @@
 // In a gated attention unit gau_input.h takes the place of the first line, and G = H.
 #pragma once
 
+#include "mixers/attention_output.h"
+#include "mixers/forget_gate.h"
+#include "mixers/gau_input.h"
+#include "mixers/heads.h"
+#include "mixers/key_index.h"
+#include "mixers/latent.h"
+#include "mixers/score_law.h"
+#include "mixers/value_path.h"
 #include "model/arena.h"
-#include "model/attention_output.h"
-#include "model/forget_gate.h"
-#include "model/gau_input.h"
-#include "model/heads.h"
-#include "model/key_index.h"
-#include "model/latent.h"
-#include "model/mixer.h"
+#include "model/attention_mixer.h"
 #include "model/model_config.h"
-#include "model/score_law.h"
 
 namespace longreach::model {
 
-class AttentionLayer : public Mixer {
+class AttentionLayer : public AttentionMixer {
   public:
     // What a generation keeps for B sequences of up to R positions.
     struct Cache {
@@ -83,7 +84,8 @@ class AttentionLayer : public Mixer {
                   const SharedValues& shared) const override;
     double flops_per_token(int64_t length) const override;  // of the score and value products
 
-    std::optional<Reach> reach() const override { return configured_reach(); }
+    int64_t layer() const override { return layer_; }
+    Reach reach() const override { return configured_reach(); }
     void set_stage_window(int64_t window) override { reach_ = configured_reach().narrowed(window); }
     void use_tables(const Tables& tables) override {
         tables_ = tables.layer(layer_);

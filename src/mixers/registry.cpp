@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <set>
 
-#include "model/attention_layer.h"
-#include "model/delta_layer.h"
-#include "model/simplicial_layer.h"
+#include "mixers/attention_layer.h"
+#include "mixers/delta_layer.h"
+#include "mixers/simplicial_layer.h"
 
 namespace longreach::model {
 

@@ -7,16 +7,11 @@
 // v_first: the projected values of layer 0. Each step is optional.
 #pragma once
 
-#include "model/heads.h"
+#include "mixers/heads.h"
+#include "model/mixer.h"
 #include "model/model_config.h"
 
 namespace longreach::model {
-
-// Values of layer 0 and space for looked-up value embeddings; shared by all layers.
-struct SharedValues {
-    Tensor first, dfirst;          // [N, G d]; with value residual
-    Tensor looked_up, dlooked_up;  // [N, G d]; with value embeddings
-};
 
 class ValuePath {
   public:

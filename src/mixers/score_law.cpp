@@ -1,4 +1,4 @@
-#include "model/score_law.h"
+#include "mixers/score_law.h"
 
 #include <algorithm>
 #include <cmath>

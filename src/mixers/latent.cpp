@@ -1,8 +1,8 @@
-#include "model/latent.h"
+#include "mixers/latent.h"
 
 #include <cmath>
 
-#include "model/heads.h"
+#include "mixers/heads.h"
 #include "model/recent_rows.h"
 
 namespace longreach::model {
