@@ -4,21 +4,19 @@
 
 namespace longreach::model {
 
-GauInput::GauInput(ParamTable& table, const ModelConfig& model, int64_t layer) {
-    const AttentionConfig& config = model.layer_attention(layer);
-    heads_ = config.heads;
-    dim_ = config.head_dim;
-    const std::string name = fmt::format("layers.{}.attention.", layer);
+GauInput::GauInput(ParamTable& table, const ModelConfig& model, int64_t layer) : QkvHeads(model, layer) {
+    heads_ = config_.heads;
+    dim_ = config_.head_dim;
     const InitRule in{InitRule::Kind::uniform,
                       model.init.matrix_bound / std::sqrt(static_cast<double>(model.width))};
     matrix_ = table.add_joined({
-        {name + "v.weight", {heads_ * dim_, model.width}, in, ParamGroup::matrix, true},
-        {name + "z.weight", {dim_, model.width}, in, ParamGroup::matrix, true},
+        {name_ + "v.weight", {heads_ * dim_, model.width}, in, ParamGroup::matrix, true},
+        {name_ + "z.weight", {dim_, model.width}, in, ParamGroup::matrix, true},
     });
     const auto affine = [&](const char* part) {
         const auto vector = [&](const char* what, double value) {
             return table.add(
-                {name + part + what, {dim_}, {InitRule::Kind::constant, value}, ParamGroup::scalar});
+                {name_ + part + what, {dim_}, {InitRule::Kind::constant, value}, ParamGroup::scalar});
         };
         const ParamRef gain = vector(".gain", 1);
         return Affine{gain, vector(".bias", 0)};
@@ -27,14 +25,21 @@ GauInput::GauInput(ParamTable& table, const ModelConfig& model, int64_t layer) {
     key_ = affine("k");
 }
 
-GauInput::Saved GauInput::plan(Arena& arena, const std::string& name, int64_t tokens) const {
-    return {arena.activation(name + "projected", {tokens, matrix_.rows}),
-            arena.activation(name + "z", {tokens, dim_})};
+std::unique_ptr<QkvSource::Memory> GauInput::plan(Arena& arena, const std::string& name,
+                                                  int64_t tokens) const {
+    auto memory = std::make_unique<Memory>();
+    memory->projected = arena.activation(name + "projected", {tokens, matrix_.rows});
+    memory->z = arena.activation(name + "z", {tokens, dim_});
+    plan_heads(*memory, arena, name, tokens);
+    return memory;
 }
 
-GauInput::Workspace GauInput::plan_workspace(Arena& arena, int64_t tokens) const {
-    return {arena.activation("dprojected", {tokens, matrix_.rows}), arena.activation("dz", {tokens, dim_}),
-            arena.activation("dz_keys", {tokens, dim_})};
+void GauInput::plan_workspace(QkvSource::Memory& memory, Arena& arena, int64_t tokens, bool training) const {
+    if (!training) return;
+    Memory& m = static_cast<Memory&>(memory);
+    m.dprojected = arena.activation("dprojected", {tokens, matrix_.rows});
+    m.dz = arena.activation("dz", {tokens, dim_});
+    m.dz_keys = arena.activation("dz_keys", {tokens, dim_});
 }
 
 // A gain by channel is a convolution of one position.
@@ -55,33 +60,38 @@ void GauInput::gather(StepContext& run, const Tensor& dz, const Tensor& dcopies,
                                 run.batch.length);
 }
 
-void GauInput::forward(StepContext& run, const Saved& saved, const Tensor& q, const Tensor& k,
-                       const Tensor& v, const Tensor& xn) const {
+void GauInput::forward(StepContext& run, const QkvSource::Memory& memory, const Tensor& qkv,
+                       const Tensor& xn) const {
+    const Memory& m = static_cast<const Memory&>(memory);
     const int64_t n = xn.rows();
-    const Tensor projected = saved.projected.first_rows(n), z = saved.z.first_rows(n);
+    const Tensor projected = m.projected.first_rows(n), z = m.z.first_rows(n);
+    const Qkv to = parts_of(qkv);
     run.ops.linear(projected, xn, run.matrix(matrix_), Write::set);
-    run.ops.activation(v, values_of(projected), Activation::silu);
+    run.ops.activation(to.v, values_of(projected), Activation::silu);
     run.ops.activation(z, z_of(projected), Activation::silu);
-    spread(run, q, z, query_);
-    spread(run, k, z, key_);
+    spread(run, to.q, z, query_);
+    spread(run, to.k, z, key_);
 }
 
-void GauInput::backward(StepContext& run, Tensor dxn, const Tensor& dq, const Tensor& dk, const Tensor& dv,
-                        const Saved& saved, const Workspace& workspace, const Tensor& xn) const {
+void GauInput::backward(StepContext& run, Tensor dxn, const Tensor& dqkv, const Tensor& qkv,
+                        const QkvSource::Memory& memory, const Tensor& xn, const LayerTables& tables) const {
+    const Memory& m = static_cast<const Memory&>(memory);
+    turn_back(run, dqkv, qkv, m, tables);
     const int64_t n = xn.rows();
-    const Tensor projected = saved.projected.first_rows(n), z = saved.z.first_rows(n);
-    const Tensor dprojected = workspace.dprojected.first_rows(n);
-    const Tensor dz = workspace.dz.first_rows(n), dz_keys = workspace.dz_keys.first_rows(n);
-    gather(run, dz, dq, z, query_);
-    gather(run, dz_keys, dk, z, key_);
+    const Qkv d = parts_of(dqkv);
+    const Tensor projected = m.projected.first_rows(n), z = m.z.first_rows(n);
+    const Tensor dprojected = m.dprojected.first_rows(n);
+    const Tensor dz = m.dz.first_rows(n), dz_keys = m.dz_keys.first_rows(n);
+    gather(run, dz, d.q, z, query_);
+    gather(run, dz_keys, d.k, z, key_);
     run.ops.add(dz, dz_keys);
-    run.ops.activation_backward(values_of(dprojected), dv, values_of(projected), Activation::silu);
+    run.ops.activation_backward(values_of(dprojected), d.v, values_of(projected), Activation::silu);
     run.ops.activation_backward(z_of(dprojected), dz, z_of(projected), Activation::silu);
     run.weight_gradient(matrix_, dprojected, xn);
     run.ops.linear_backward_input(dxn, dprojected, run.matrix(matrix_), Write::set);
 }
 
-void GauInput::clip(Ops& ops, const FlatParams& weights, const Tensor& maxima, float limit) const {
+void GauInput::clip_scores(Ops& ops, const FlatParams& weights, const Tensor& maxima, float limit) const {
     const auto column = [&](const ParamRef& ref) { return weights.view(ref).shaped({dim_, 1}); };
     ops.qk_clip(column(query_.gain), column(key_.gain), maxima.first(1), dim_, limit);
     ops.qk_clip(column(query_.bias), column(key_.bias), maxima.first(1), dim_, limit);

@@ -7,10 +7,8 @@
 // of queries and keys are computed H times.
 #pragma once
 
-#include "model/arena.h"
+#include "mixers/qkv_heads.h"
 #include "model/layout_rules.h"
-#include "model/model_config.h"
-#include "model/step_context.h"
 
 namespace longreach::model {
 
@@ -18,31 +16,27 @@ void check_gau(const LayoutRules& rules);
 void check_gau_norms(const ModelConfig& model, const LayoutRules& rules);
 std::string gau_words(const AttentionConfig& layout);
 
-class GauInput {
+class GauInput : public QkvHeads {
   public:
-    struct Saved {
-        Tensor projected;  // [N, H d + d] v|z before the silu
-        Tensor z;          // [N, d]
-    };
-    struct Workspace {
+    struct Memory : QkvHeads::Memory {
+        Tensor projected;    // [N, H d + d] v|z before the silu
+        Tensor z;            // [N, d]
         Tensor dprojected;   // [N, H d + d]
         Tensor dz, dz_keys;  // [N, d]
     };
 
-    GauInput() = default;
     GauInput(ParamTable& table, const ModelConfig& model, int64_t layer);
-    explicit operator bool() const { return static_cast<bool>(matrix_); }
-    Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
-    Workspace plan_workspace(Arena& arena, int64_t tokens) const;
-
-    // q, k, v [N, H d] =.
-    void forward(StepContext& run, const Saved& saved, const Tensor& q, const Tensor& k, const Tensor& v,
-                 const Tensor& xn) const;
-    // dxn = the gradient at xn. dq, dk: gradients at the copies of all heads, overwritten.
-    void backward(StepContext& run, Tensor dxn, const Tensor& dq, const Tensor& dk, const Tensor& dv,
-                  const Saved& saved, const Workspace& workspace, const Tensor& xn) const;
-    // QK-clip by the largest score of each head, all of which are equal.
-    void clip(Ops& ops, const FlatParams& weights, const Tensor& maxima, float limit) const;
+    std::unique_ptr<QkvSource::Memory> plan(Arena& arena, const std::string& name,
+                                            int64_t tokens) const override;
+    void plan_workspace(QkvSource::Memory& memory, Arena& arena, int64_t tokens,
+                        bool training) const override;
+    void forward(StepContext& run, const QkvSource::Memory& memory, const Tensor& qkv,
+                 const Tensor& xn) const override;
+    void backward(StepContext& run, Tensor dxn, const Tensor& dqkv, const Tensor& qkv,
+                  const QkvSource::Memory& memory, const Tensor& xn,
+                  const LayerTables& tables) const override;
+    // By the largest score of each head, all of which are equal.
+    void clip_scores(Ops& ops, const FlatParams& weights, const Tensor& maxima, float limit) const override;
 
   private:
     struct Affine {

@@ -10,7 +10,6 @@ namespace longreach::model {
 Latent::Latent(ParamTable& table, const ModelConfig& model, int64_t layer) {
     const AttentionConfig& config = model.layer_attention(layer);
     const LatentConfig& latent = config.latent;
-    if (latent.width == 0) return;
     heads_ = config.heads;
     head_dim_ = config.head_dim;
     width_ = latent.width;
@@ -36,43 +35,49 @@ Latent::Latent(ParamTable& table, const ModelConfig& model, int64_t layer) {
     if (queries_ > 0) query_norm_ = Norm(table, name + "q_down_norm", model.norm, queries_);
 }
 
-Latent::Saved Latent::plan(Arena& arena, const std::string& name, int64_t tokens) const {
-    Saved saved;
-    saved.down = arena.activation(name + "down", {tokens, down_.rows});
-    saved.c = norm_.plan(arena, name + "latent", tokens);
-    if (queries_ > 0) saved.of_queries = query_norm_.plan(arena, name + "query_latent", tokens);
-    return saved;
+Qkv Latent::parts_of(const Tensor& qkv) const {
+    const int64_t n = qkv.rows(), width = heads_ * head_dim_;
+    const auto part = [&](int64_t i) { return qkv.range(i * n * width, n * width).shaped({n, width}); };
+    return {part(0), part(1), part(2)};
 }
 
-Latent::Workspace Latent::plan_workspace(Arena& arena, int64_t tokens, bool training) const {
-    Workspace w;
+std::unique_ptr<QkvSource::Memory> Latent::plan(Arena& arena, const std::string& name, int64_t tokens) const {
+    auto memory = std::make_unique<Memory>();
+    memory->down = arena.activation(name + "down", {tokens, down_.rows});
+    memory->c = norm_.plan(arena, name + "latent", tokens);
+    if (queries_ > 0) memory->of_queries = query_norm_.plan(arena, name + "query_latent", tokens);
+    return memory;
+}
+
+void Latent::plan_workspace(QkvSource::Memory& memory, Arena& arena, int64_t tokens, bool training) const {
+    Memory& m = static_cast<Memory&>(memory);
     const auto rows = [&](const char* name, int64_t width) {
         return width > 0 ? arena.activation(name, {tokens, width}) : Tensor();
     };
-    w.content = rows("content", heads_ * content_channels());
-    w.turned = rows("turned", heads_ * shared_);
-    w.shared = rows("shared", shared_);
-    if (!training) return w;
-    w.ddown = rows("ddown", down_.rows);
-    w.dc = rows("dlatent", width_);
-    w.dof_queries = rows("dquery_latent", queries_);
-    return w;
+    m.content = rows("content", heads_ * content_channels());
+    m.turned = rows("turned", heads_ * shared_);
+    m.shared = rows("shared", shared_);
+    if (!training) return;
+    m.ddown = rows("ddown", down_.rows);
+    m.dc = rows("dlatent", width_);
+    m.dof_queries = rows("dquery_latent", queries_);
 }
 
-Latent::Cache Latent::plan_cache(Arena& arena, const std::string& name, int64_t sequences, int64_t room,
-                                 bool far) const {
-    Cache cache;
-    cache.rows = arena.cached(name + "latents", {sequences * room, kept()});
-    cache.queries = arena.activation(name + "latent_queries", {sequences, heads_ * kept()});
-    cache.gathered = arena.activation(name + "latent_outputs", {sequences, heads_ * kept()});
-    if (!far) return cache;
-    cache.far_rows = arena.cached(name + "far_latents", {sequences * room, kept()});
-    cache.far_queries = arena.activation(name + "far_latent_queries", {sequences, heads_ * kept()});
-    return cache;
+void Latent::plan_decoding(QkvSource::Memory& memory, Arena& arena, const std::string& name,
+                           int64_t sequences, int64_t room, bool far) const {
+    Memory& m = static_cast<Memory&>(memory);
+    m.rows = arena.cached(name + "latents", {sequences * room, kept()});
+    m.latent_queries = arena.activation(name + "latent_queries", {sequences, heads_ * kept()});
+    m.gathered = arena.activation(name + "latent_outputs", {sequences, heads_ * kept()});
+    if (!far) return;
+    m.far_rows = arena.cached(name + "far_latents", {sequences * room, kept()});
+    m.far_queries = arena.activation(name + "far_latent_queries", {sequences, heads_ * kept()});
 }
 
-void Latent::project(StepContext& run, const Saved& saved, const Workspace& w, Tensor q, Tensor k, Tensor v,
+void Latent::forward(StepContext& run, const QkvSource::Memory& memory, const Tensor& qkv,
                      const Tensor& xn) const {
+    const Memory& saved = static_cast<const Memory&>(memory);
+    const auto [q, k, v] = parts_of(qkv);
     const int64_t n = run.batch.count();
     const Tensor down = saved.down.first_rows(n), c = saved.c.y.first_rows(n);
     run.ops.linear(down, xn, run.matrix(down_), Write::set);
@@ -80,25 +85,29 @@ void Latent::project(StepContext& run, const Saved& saved, const Workspace& w, T
     if (queries_ > 0) query_norm_.forward(run, saved.of_queries, query_latent_of(down));
     run.ops.linear(q, queries_ > 0 ? saved.of_queries.y.first_rows(n) : xn, run.matrix(query_), Write::set);
     if (run.decoding()) return;
-    const Tensor content = w.content.shaped({n, heads_ * content_channels()});
+    const Tensor content = saved.content.shaped({n, heads_ * content_channels()});
     run.ops.linear(content, c, run.matrix(key_), Write::set);
     run.ops.copy(content_of(k), content.shaped({n * heads_, content_channels()}));
     run.ops.linear(v, c, run.matrix(value_), Write::set);
 }
 
-void Latent::turn(StepContext& run, const Saved& saved, const Workspace& w, const Tensor& cached, Tensor q,
-                  Tensor k, const Rotation& queries, const Rotation& keys) const {
+void Latent::turn(StepContext& run, const QkvSource::Memory& memory, const Tensor& q, const Tensor& k,
+                  const LayerTables& tables, bool far) const {
+    const Memory& saved = static_cast<const Memory&>(memory);
+    const Tensor& cached = far ? saved.far_rows : saved.rows;
+    const Rotation queries = (far ? tables.far_queries : tables.queries).from(run.position());
+    const Rotation keys = (far ? tables.far_keys : tables.keys).from(run.position());
     const int64_t n = run.batch.count();
     if (run.generation != nullptr) keep_rows(run, latent_of(cached), saved.c.y.first_rows(n));
     if (shared_ == 0) return;
     if (queries.cosine) {
-        const Tensor turned = w.turned.shaped({n, heads_ * shared_}),
+        const Tensor turned = saved.turned.shaped({n, heads_ * shared_}),
                      heads = turned.shaped({n * heads_, shared_});
         run.ops.copy(heads, turning_of(q));
         run.ops.prepare_heads(turned, Tensor(), Tensor(), turned_heads(run, heads_, shared_, queries));
         run.ops.copy(turning_of(q), heads);
     }
-    const Tensor s = w.shared.shaped({n, shared_});
+    const Tensor s = saved.shared.shaped({n, shared_});
     run.ops.copy(s, shared_of(saved.down.first_rows(n)));
     if (keys.cosine) run.ops.prepare_heads(s, Tensor(), Tensor(), turned_heads(run, 1, shared_, keys));
     if (run.generation != nullptr) keep_rows(run, shared_of(cached), s);
@@ -116,10 +125,11 @@ void Latent::absorb(StepContext& run, Tensor absorbed, const Tensor& q) const {
         run.ops.copy(absorbed.shaped({q.rows() * heads_, kept()}).col_range(width_, shared_), turning_of(q));
 }
 
-void Latent::decode(StepContext& run, const Cache& cache, Tensor o, const Tensor& q, AttentionSpec scores,
-                    int64_t first) const {
+void Latent::decode(StepContext& run, const QkvSource::Memory& memory, const Tensor& o, const Tensor& q,
+                    AttentionSpec scores, int64_t first) const {
+    const Memory& cache = static_cast<const Memory&>(memory);
     const int64_t n = run.batch.sequences;
-    const Tensor queries = cache.queries.first_rows(n), gathered = cache.gathered.first_rows(n);
+    const Tensor queries = cache.latent_queries.first_rows(n), gathered = cache.gathered.first_rows(n);
     absorb(run, queries, q);
     if (scores.far_queries) {
         absorb(run, cache.far_queries.first_rows(n), scores.far_queries);
@@ -135,13 +145,14 @@ void Latent::decode(StepContext& run, const Cache& cache, Tensor o, const Tensor
                        w.row_range(h * head_dim_, head_dim_), Write::set);
 }
 
-void Latent::backward(StepContext& run, Tensor dxn, const Gradients& d, const Saved& saved,
-                      const Workspace& w, const Tensor& xn, const LayerTables& tables) const {
-    const Tensor dq = d.q, dk = d.k, dv = d.v;
+void Latent::backward(StepContext& run, Tensor dxn, const Tensor& dqkv, const Tensor&,
+                      const QkvSource::Memory& memory, const Tensor& xn, const LayerTables& tables) const {
+    const Memory& saved = static_cast<const Memory&>(memory);
+    const auto [dq, dk, dv] = parts_of(dqkv);
     const int64_t n = run.batch.count();
-    const Tensor c = saved.c.y.first_rows(n), ddown = w.ddown.shaped({n, down_.rows});
+    const Tensor c = saved.c.y.first_rows(n), ddown = saved.ddown.shaped({n, down_.rows});
     if (tables.queries.cosine) {
-        const Tensor turned = w.turned.shaped({n, heads_ * shared_}),
+        const Tensor turned = saved.turned.shaped({n, heads_ * shared_}),
                      heads = turned.shaped({n * heads_, shared_});
         run.ops.copy(heads, turning_of(dq));
         run.ops.prepare_heads_backward(turned, Tensor(), Tensor(), Tensor(), turned, Tensor(), Tensor(),
@@ -150,7 +161,7 @@ void Latent::backward(StepContext& run, Tensor dxn, const Gradients& d, const Sa
     }
     run.weight_gradient(query_, dq, queries_ > 0 ? saved.of_queries.y.first_rows(n) : xn);
     if (queries_ > 0) {
-        const Tensor dof_queries = w.dof_queries.shaped({n, queries_});
+        const Tensor dof_queries = saved.dof_queries.shaped({n, queries_});
         run.ops.linear_backward_input(dof_queries, dq, run.matrix(query_), Write::set);
         query_norm_.backward(run, query_latent_of(ddown), dof_queries, saved.of_queries, Write::set);
     } else {
@@ -158,8 +169,8 @@ void Latent::backward(StepContext& run, Tensor dxn, const Gradients& d, const Sa
     }
 
     if (shared_ > 0) {
-        const Tensor ds = w.shared.shaped({n, shared_});
-        const auto of_head = [&](int64_t h) {
+        const Tensor ds = saved.shared.shaped({n, shared_});
+        const auto of_head = [&, dk = dk](int64_t h) {
             return dk.col_range(h * head_dim_ + content_channels(), shared_);
         };
         run.ops.copy(ds, of_head(0));
@@ -169,7 +180,8 @@ void Latent::backward(StepContext& run, Tensor dxn, const Gradients& d, const Sa
                                            turned_heads(run, 1, shared_, tables.keys));
         run.ops.copy(shared_of(ddown), ds);
     }
-    const Tensor content = w.content.shaped({n, heads_ * content_channels()}), dc = w.dc.shaped({n, width_});
+    const Tensor content = saved.content.shaped({n, heads_ * content_channels()}),
+                 dc = saved.dc.shaped({n, width_});
     run.ops.copy(content.shaped({n * heads_, content_channels()}), content_of(dk));
     run.weight_gradient(key_, content, c);
     run.ops.linear_backward_input(dc, content, run.matrix(key_), Write::set);

@@ -12,14 +12,10 @@
 // d_c + d_s channels, whose values are its keys. Wv_h maps the first d_c channels of what a head gets.
 #pragma once
 
-#include <string>
-
-#include "model/arena.h"
+#include "mixers/qkv_source.h"
 #include "model/layout_rules.h"
 #include "model/model_config.h"
 #include "model/norm.h"
-#include "model/step_context.h"
-#include "model/tables.h"
 
 namespace longreach::model {
 
@@ -27,54 +23,48 @@ void check_latent(const LayoutRules& rules);
 void check_latent_values(const ModelConfig& model, const LayoutRules& rules);
 std::string latent_words(const AttentionConfig& layout);
 
-class Latent {
+class Latent : public QkvSource {
   public:
-    struct Saved {
+    struct Memory : QkvSource::Memory {
         Tensor down;    // [N, d_c + d_s + d_l] latents before their norms, and s before it turns
         Norm::Saved c;  // of keys and values
         Norm::Saved of_queries;
-    };
-    // What lives only inside one call.
-    struct Workspace {
+        // Of one call.
         Tensor content;  // [N, H (d - d_s)]
         Tensor turned;   // [N, H d_s]
         Tensor shared;   // [N, d_s]
         Tensor ddown, dc, dof_queries;
-    };
-    struct Cache {
-        Tensor rows, far_rows;     // [B R, d_c + d_s]: c | s; far_rows: s as far pairs have it
-        Tensor queries, gathered;  // [B, H (d_c + d_s)] of a step: q_h Wk_h | q_h; far ones in far_queries
+        // Of a generation.
+        Tensor rows, far_rows;  // [B R, d_c + d_s]: c | s; far_rows: s as far pairs have it
+        Tensor latent_queries,
+            gathered;  // [B, H (d_c + d_s)] of a step: q_h Wk_h | q_h; far ones in far_queries
         Tensor far_queries;
     };
 
-    Latent() = default;
     Latent(ParamTable& table, const ModelConfig& model, int64_t layer);
-    explicit operator bool() const { return static_cast<bool>(down_); }
 
-    Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
-    Workspace plan_workspace(Arena& arena, int64_t tokens, bool training) const;
-    Cache plan_cache(Arena& arena, const std::string& name, int64_t sequences, int64_t room, bool far) const;
+    Qkv parts_of(const Tensor& qkv) const override;  // one after the other
+    std::unique_ptr<QkvSource::Memory> plan(Arena& arena, const std::string& name,
+                                            int64_t tokens) const override;
+    void plan_workspace(QkvSource::Memory& memory, Arena& arena, int64_t tokens,
+                        bool training) const override;
+    void plan_decoding(QkvSource::Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
+                       int64_t room, bool far) const override;
 
-    // q [N, H d] before it turns. Of whole texts also v and the content of k, all contiguous.
-    void project(StepContext& run, const Saved& saved, const Workspace& w, Tensor q, Tensor k, Tensor v,
-                 const Tensor& xn) const;
+    // In a decoding step queries alone.
+    void forward(StepContext& run, const QkvSource::Memory& memory, const Tensor& qkv,
+                 const Tensor& xn) const override;
     // Turns the shared channels of q. Puts the turned s into those of k and, with a generation, the latents and
-    // the turned s into `cached`, the rows it keeps.
-    void turn(StepContext& run, const Saved& saved, const Workspace& w, const Tensor& cached, Tensor q,
-              Tensor k, const Rotation& queries, const Rotation& keys) const;
-    // The attention of a decoding step; scores: as for keys and values of their own.
-    void decode(StepContext& run, const Cache& cache, Tensor o, const Tensor& q, AttentionSpec scores,
-                int64_t first) const;
-    // Gradients at the turned queries and keys, which are overwritten, and at the values.
-    struct Gradients {
-        Tensor q, k, v;
-    };
-    // dxn = what arrives through the projections.
-    void backward(StepContext& run, Tensor dxn, const Gradients& d, const Saved& saved, const Workspace& w,
-                  const Tensor& xn, const LayerTables& tables) const;
-
-    // QK-clip: content of queries and of keys by sqrt(g), shared channels of queries by g; s belongs to all heads.
-    void clip_scores(Ops& ops, const FlatParams& weights, const Tensor& maxima, float limit) const;
+    // the turned s into the rows that are kept.
+    void turn(StepContext& run, const QkvSource::Memory& memory, const Tensor& q, const Tensor& k,
+              const LayerTables& tables, bool far) const override;
+    void decode(StepContext& run, const QkvSource::Memory& memory, const Tensor& o, const Tensor& q,
+                AttentionSpec scores, int64_t first) const override;
+    void backward(StepContext& run, Tensor dxn, const Tensor& dqkv, const Tensor& qkv,
+                  const QkvSource::Memory& memory, const Tensor& xn,
+                  const LayerTables& tables) const override;
+    // Content of queries and of keys by sqrt(g), shared channels of queries by g; s belongs to all heads.
+    void clip_scores(Ops& ops, const FlatParams& weights, const Tensor& maxima, float limit) const override;
 
   private:
     int64_t content_channels() const { return head_dim_ - shared_; }

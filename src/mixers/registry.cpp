@@ -7,6 +7,10 @@
 
 #include "mixers/attention_layer.h"
 #include "mixers/delta_layer.h"
+#include "mixers/gau_input.h"
+#include "mixers/key_index.h"
+#include "mixers/latent.h"
+#include "mixers/qkv_projection.h"
 #include "mixers/simplicial_layer.h"
 
 namespace longreach::model {
@@ -16,6 +20,17 @@ namespace {
 template <class Layer>
 std::unique_ptr<Mixer> make(ParamTable& table, const ModelConfig& model, int64_t layer) {
     return std::make_unique<Layer>(table, model, layer);
+}
+
+template <class Source>
+std::unique_ptr<Mixer> attend(ParamTable& table, const ModelConfig& model, int64_t layer) {
+    return std::make_unique<AttentionLayer>(table, model, layer,
+                                            std::make_unique<Source>(table, model, layer));
+}
+
+std::unique_ptr<Mixer> attention(ParamTable& table, const ModelConfig& model, int64_t layer) {
+    const bool latent(model.layer_attention(layer).latent);
+    return latent ? attend<Latent>(table, model, layer) : attend<QkvProjection>(table, model, layer);
 }
 
 constexpr std::string_view attention_fields[] = {
@@ -31,7 +46,7 @@ constexpr MixerType types[] = {
      .part = {.field = ".mixer", .word = "attention", .exported = true},
      .attends = true,
      .reads = attention_fields,
-     .construct = make<AttentionLayer>},
+     .construct = attention},
     {.kind = MixerKind::gdn,
      .help = "Gated DeltaNet: a state of head_dim x value_dim per head that decays and is corrected by the "
              "delta rule",
@@ -65,7 +80,7 @@ constexpr MixerType types[] = {
      .attends = true,
      .reads = attention_fields,
      .has_mlp = false,
-     .construct = make<AttentionLayer>},
+     .construct = attend<GauInput>},
     {.kind = MixerKind::simplicial,
      .help = "2-simplicial attention: a query weighs pairs of keys within two windows; on a CPU only",
      .part = {.field = ".mixer",
