@@ -104,6 +104,7 @@ class Describer final : public Fields {
         field.path = field_path(into_.path, name);
         field.help = doc.help;
         field.resumable = doc.resumable || into_.resumable;
+        field.acts = doc.acts;
         return field;
     }
 

@@ -22,6 +22,7 @@ struct FieldInfo {
     std::string path;  // "model.attention.window"; "*" matches any list index or variation name
     std::string help;
     bool resumable = false;  // the field, or a section around it, may differ when a run resumes
+    Acts acts;
 
     json::Value value;            // the value, unless the field is a section, list or variations
     IntegerRange integer_range;   // integer, integers

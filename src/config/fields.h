@@ -30,9 +30,23 @@
 
 namespace longreach::config {
 
+// When a field acts: by the value of another field.
+struct Acts {
+    std::string_view field = "";  // in the same struct; with a dot: the path of any field; "": always
+    std::string_view words = "";  // values as text, separated by spaces
+    bool among = true;  // the field acts where the other one holds one of them; false: where it does not
+};
+constexpr Acts only(std::string_view field, std::string_view words) {
+    return {field, words, true};
+}
+constexpr Acts unless(std::string_view field, std::string_view words) {
+    return {field, words, false};
+}
+
 struct Doc {
     std::string_view help;   // one line: what the field does, with its unit
     bool resumable = false;  // may differ between a checkpoint and the run that resumes from it
+    Acts acts = {};          // of a section: all of its fields
 };
 
 struct IntegerRange {

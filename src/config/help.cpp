@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "config/acts.h"
 
 namespace longreach::config {
 namespace {
@@ -47,6 +48,12 @@ std::string two_columns(const std::vector<std::pair<std::string, std::string>>& 
                              : fmt::format("    {:<{}}  {}\n", left, width, right);
     }
     return out;
+}
+
+// The help of a field and where it acts.
+std::string help_of(const FieldInfo& info) {
+    if (info.acts.field.empty()) return info.help;
+    return fmt::format("{}; acts where {}", info.help, acts_text(info.acts));
 }
 
 [[noreturn]] void refuse_path(const FieldInfo& config, std::string_view path) {
@@ -96,7 +103,7 @@ std::string code(std::string_view text) {
 void reference_section(const FieldInfo& section, std::string& out) {
     if (!section.path.empty()) {
         out += fmt::format("## {}\n\n", code(section.path));
-        if (!section.help.empty()) out += cell(sentence(section.help)) + ".\n\n";
+        if (!section.help.empty()) out += cell(sentence(help_of(section))) + ".\n\n";
         if (section.kind == Kind::list)
             out += fmt::format("A list; `{}.0` is its first entry.\n\n", section.path);
         if (section.kind == Kind::variations)
@@ -110,7 +117,7 @@ void reference_section(const FieldInfo& section, std::string& out) {
             if (!holds_value(field)) continue;
             out += fmt::format("| {} | {} | {} | {} | {} |\n", code(field.name), cell(type_of(field)),
                                code(default_text(field)), field.resumable ? "may change" : "fixed",
-                               cell(field.help));
+                               cell(help_of(field)));
         }
         out += '\n';
     }
@@ -135,11 +142,11 @@ std::string explain(const FieldInfo& config, std::string_view path) {
     if (found == nullptr) refuse_path(config, path);
     const FieldInfo& info = *found;
     std::string out = info.path.empty() ? "" : info.path + "\n";
-    if (!info.help.empty()) out += fmt::format("    {}\n", info.help);
+    if (!info.help.empty()) out += fmt::format("    {}\n", help_of(info));
     if (!holds_value(info)) {
         if (info.kind != Kind::section) out += fmt::format("    {}; each entry holds:\n", type_of(info));
         std::vector<std::pair<std::string, std::string>> rows;
-        for (const FieldInfo& field : info.fields) rows.emplace_back(field.name, field.help);
+        for (const FieldInfo& field : info.fields) rows.emplace_back(field.name, help_of(field));
         return out + two_columns(rows);
     }
     out += fmt::format("    {}; default {}\n", type_of(info), default_text(info));

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "config/acts.h"
 #include "config/document.h"
 #include "config/field_info.h"
 #include "config/fields.h"
@@ -93,6 +94,7 @@ LoadedConfig<S> load_config(const ConfigSource& source, Check&& check_rules) {
     ConfigLoad load(source, describe<S>());
     load.read([&](Fields& f) { out.value.fields(f); });
     if (!load.clean()) load.finish(false);
+    check_acts(describe<S>(out.value), load);
     check_rules(out.value, static_cast<Problems&>(load));
     load.finish(true);
     out.origins = load.origins(describe<S>(out.value));

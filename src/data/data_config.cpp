@@ -33,7 +33,8 @@ void BoundaryConfig::fields(config::Fields& f) {
     f.choice("side", side,
              {{BoundarySide::before, "before", "the marker is the first token of its document"},
               {BoundarySide::after, "after", "the marker is the last token of its document"}},
-             {"which end of a document boundary.token marks"});
+             {.help = "which end of a document boundary.token marks; with -1 the shards say it",
+              .acts = config::unless("token", "-1")});
 }
 
 void SourceConfig::fields(config::Fields& f) {
@@ -59,7 +60,9 @@ void DataConfig::fields(config::Fields& f) {
              {{DataFormat::automatic, "auto", "decided by the first bytes of each file"},
               {DataFormat::raw, "raw", "no header: tokens of `width` bytes and nothing else"}},
              {"how the shards are stored"});
-    f.integer("width", width, {.min = 0, .max = 4}, {"bytes per token of raw shards: 2 or 4"});
+    f.integer("width", width, {.min = 0, .max = 4},
+              {.help = "bytes per token, 2 or 4; other formats say it themselves",
+               .acts = config::only("format", "raw")});
     f.flag("document_mask", document_mask, {"attention stays inside the document"});
     f.section("boundary", boundary, {"where documents begin"});
     f.choice(
@@ -82,15 +85,11 @@ void DataConfig::check(config::Problems& problems, int64_t vocab_size) const {
     if (is_raw && width != 2 && width != 4)
         problems.add("data.width", fmt::format("raw shards need 2 or 4 bytes per token, not {}", width),
                      "data.format");
-    if (!is_raw) problems.no_effect("data.width", "the shards' headers state the width", "data.format");
     if (is_raw && document_mask && boundary.token < 0)
         problems.add("data.boundary.token",
                      "raw shards do not say where documents begin: name the marker, or switch "
                      "the document mask off",
                      "data.document_mask");
-    if (boundary.token < 0)
-        problems.no_effect("data.boundary.side", "with token -1 the shards state the side",
-                           "data.boundary.token");
     if (boundary.token >= vocab_size)
         problems.add("data.boundary.token",
                      fmt::format("token {} is outside the vocabulary of {}", boundary.token, vocab_size),

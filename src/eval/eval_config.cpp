@@ -20,7 +20,9 @@ void EvalConfig::fields(config::Fields& f) {
     f.integers("lengths", lengths, {.min = 1, .max = int64_t{1} << 31, .tokens = true},
                {"context lengths, in tokens; the same tokens are scored at every length", true});
     f.integer("tokens", tokens, {.min = 1, .tokens = true},
-              {"tokens scored at each length during training", true});
+              {.help = "tokens scored at each length during training; at the end it is final_tokens",
+               .resumable = true,
+               .acts = config::unless("every", "0")});
     f.integer("final_tokens", final_tokens, {.min = 1, .tokens = true},
               {"tokens scored at each length at the end of a run", true});
     f.choice<EvalPick>(
@@ -35,7 +37,9 @@ void EvalConfig::fields(config::Fields& f) {
           "score the last tokens of documents after prefixes of each length: only the context changes"}},
         {"which tokens are scored at which context", true});
     f.integer("suffix_tokens", suffix_tokens, {.min = 0, .tokens = true},
-              {"suffix: tokens scored at the end of each document; 0: half the smallest length", true});
+              {.help = "tokens scored at the end of each document; 0: half the smallest length",
+               .resumable = true,
+               .acts = config::only("align", "suffix")});
     f.integer("min_document", min_document, {.min = 0, .tokens = true},
               {"score only tokens of documents at least this long, in tokens; 0: all", true});
     f.integer(
@@ -60,16 +64,17 @@ void EvalConfig::fields(config::Fields& f) {
          true});
     f.integer(
         "top_k_block", rope.top_k_block, {.min = 0, .max = int64_t{1} << 31},
-        {"top_k takes keys in blocks of this many positions: the query's own block and, up to top_k keys "
-         "together, those whose keys have the highest mean score; 0: keys one by one",
-         true});
+        {.help = "top_k takes keys in blocks of this many positions: the query's own block and, up to top_k "
+                 "keys together, those whose keys have the highest mean score; 0: keys one by one",
+         .resumable = true,
+         .acts = config::unless("top_k", "0")});
     f.choice<model::TopBy>(
         "top_k_by", rope.top_k_by,
         {{model::TopBy::scores, "scores", "the scores of each head, which chooses for itself"},
          {model::TopBy::index, "index",
           "the layer's index of keys (attention.index_heads), for all of its heads; layers without one use "
           "scores"}},
-        {"what top_k chooses keys by", true});
+        {.help = "what top_k chooses keys by", .resumable = true, .acts = config::unless("top_k", "0")});
     f.section("rope", rope, {"changes to a trained model for sequences longer than train_context"});
 }
 
@@ -84,20 +89,15 @@ void EvalConfig::check(config::Problems& p) const {
                   fmt::format(
                       "{} does not divide the largest length {}, so the two cannot score the same tokens",
                       length, lengths.back()));
-    if (rope.top_k == 0) p.no_effect("eval.top_k_block", "top_k is 0", "eval.top_k");
     if (rope.top_k > 0 && rope.top_k_block > 0 && rope.top_k % rope.top_k_block != 0)
         p.add("eval.top_k_block", fmt::format("{} does not divide top_k, {}", rope.top_k_block, rope.top_k),
               "eval.top_k");
-    if (rope.top_k == 0) p.no_effect("eval.top_k_by", "top_k is 0", "eval.top_k");
     if (rope.top_k > 0 && rope.top_k_block > 0 && rope.top_k_by == model::TopBy::index)
         p.add("eval.top_k_by", "an index chooses keys one by one: top_k_block must be 0", "eval.top_k_block");
-    if (align == EvalAlign::chunk) p.no_effect("eval.suffix_tokens", "align is chunk", "eval.align");
     if (align == EvalAlign::suffix && !lengths.empty() && suffix_tokens > lengths.front())
         p.add("eval.suffix_tokens",
               fmt::format("{} tokens do not fit the smallest length {}", suffix_tokens, lengths.front()),
               "eval.lengths");
-    if (every == 0)
-        p.no_effect("eval.tokens", "every is 0; the end of a run scores final_tokens", "eval.every");
     if (every > 0 && !lengths.empty() && tokens < lengths.back())
         p.add("eval.tokens",
               fmt::format("{} tokens are fewer than one sequence of the largest length {}", tokens,

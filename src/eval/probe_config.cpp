@@ -13,9 +13,13 @@ void ProbeConfig::fields(config::Fields& f) {
         {"steps between probes of the attention of every layer and head, written to probe.csv; 0: never",
          true});
     f.integers("lengths", lengths, {.min = 1, .max = int64_t{1} << 31, .tokens = true},
-               {"context lengths of probes, in tokens; empty: eval.lengths", true});
+               {.help = "context lengths of probes, in tokens; empty: eval.lengths",
+                .resumable = true,
+                .acts = config::unless("every", "0")});
     f.integer("tokens", tokens, {.min = 0, .tokens = true},
-              {"tokens examined at each length; 0: one sequence of the largest", true});
+              {.help = "tokens examined at each length; 0: one sequence of the largest",
+               .resumable = true,
+               .acts = config::unless("every", "0")});
 }
 
 void ProbeConfig::check(config::Problems& p) const {
@@ -28,9 +32,6 @@ void ProbeConfig::check(config::Problems& p) const {
                 fmt::format("{} does not divide the largest length {}, so the two cannot use the same tokens",
                             lengths[i], lengths.back()));
     }
-    if (every > 0) return;
-    for (const char* key : {"probe.lengths", "probe.tokens"})
-        p.no_effect(key, "probe.every is 0", "probe.every");
 }
 
 }  // namespace longreach::eval

@@ -206,10 +206,7 @@ void Latent::clip_scores(Ops& ops, const FlatParams& weights, const Tensor& maxi
 void check_latent(const LayoutRules& rules) {
     const AttentionConfig& a = rules.a;
     const LatentConfig& l = a.latent;
-    if (!l) {
-        rules.no_effect(".latent.shared", "latent.width is 0", ".latent.width");
-        return rules.no_effect(".latent.queries", "latent.width is 0", ".latent.width");
-    }
+    if (!l) return;
     const auto only_without = [&](bool used, const char* key, const char* message) {
         if (used) rules.refuse(key, message, ".latent.width");
     };

@@ -27,17 +27,6 @@ struct AttentionRules : LayoutRules {
     void scaling() const {
         const ScalingConfig& s = a.position.scaling;
         const std::string section = ".position.scaling.";
-        const auto only = [&](const char* key, bool used, const char* users) {
-            if (!used)
-                no_effect(section + key, s.active() ? users : "position.scaling.kind is none",
-                          section + "kind");
-        };
-        only("factor", s.active(), "");
-        only("original_context", s.active(), "");
-        for (const char* key : {"fast", "slow"})
-            only(key, counts_turns(s.kind), "it belongs to yarn and llama3");
-        for (const char* key : {"attention_factor", "truncate"})
-            only(key, s.kind == "yarn", "it belongs to yarn");
         if (!s.active()) return;
         if (a.angle.is_null() && a.position.kind == PositionKind::nope)
             no_effect(section + "kind", "position.kind is nope", ".position.kind");
@@ -52,8 +41,7 @@ struct AttentionRules : LayoutRules {
         const PositionKind kind = a.position.kind;
         scaling();
         if (!a.angle.is_null()) {
-            for (const char* key :
-                 {".position.kind", ".position.base", ".position.fraction", ".position.spacing"})
+            for (const char* key : {".position.kind", ".position.base"})
                 no_effect(key, "angle takes its place", ".angle");
             return;
         }
@@ -61,21 +49,10 @@ struct AttentionRules : LayoutRules {
             p.add(path + ".position.kind",
                   "changes the angles of another kind: train with rope, scaled as position.scaling says",
                   "eval.rope.kind");
-        if (kind == PositionKind::nope)
-            no_effect(".position.base", "position.kind is nope", ".position.kind");
-        if (kind == PositionKind::p_rope) return;
-        no_effect(".position.fraction", "position.kind is not p_rope", ".position.kind");
-        no_effect(".position.spacing", "position.kind is not p_rope", ".position.kind");
     }
 
     void queries_and_keys() const {
         const QkKind kind = a.qk.kind;
-        const bool unit = kind == QkKind::qk_l2 || kind == QkKind::qna || kind == QkKind::kna ||
-                          kind == QkKind::kna_w || kind == QkKind::cosa;
-        if (kind == QkKind::none) no_effect(".qk.eps", "qk.kind is none", ".qk.kind");
-        if (unit) no_effect(".qk.eps", "unit vectors have no eps", ".qk.kind");
-        if (kind != QkKind::qk_rms_eps)
-            no_effect(".qk.eps_per_head", "qk.kind is not qk_rms_eps", ".qk.kind");
         const bool cosines = acts_on_cosines(a.scale.kind);
         if (a.written()) return;
         if (kind == QkKind::cosa && !cosines)
@@ -192,23 +169,10 @@ struct AttentionRules : LayoutRules {
     }
 
     void modules() const {
-        if (a.conv.size == 0)
-            for (const char* key : {".conv.queries", ".conv.keys", ".conv.values"})
-                no_effect(key, "conv.size is 0", ".conv.size");
-        else if (!a.conv.queries && !a.conv.keys && !a.conv.values)
+        if (a.conv.size > 0 && !a.conv.queries && !a.conv.keys && !a.conv.values)
             refuse(".conv.size", "nothing is convolved", ".conv.queries");
-        if (a.output_norm.kind == OutputNorm::none)
-            no_effect(".output_norm.gain", "output_norm.kind is none", ".output_norm.kind");
-        if (a.output_norm.kind == OutputNorm::position) {
-            no_effect(".output_norm.gain", "the factor takes its place", ".output_norm.kind");
-            if (a.output_norm.factor.empty())
-                refuse(".output_norm.factor", "position needs a formula of p", ".output_norm.kind");
-        } else {
-            no_effect(".output_norm.factor", "output_norm.kind is not position", ".output_norm.kind");
-        }
-        if (a.gate.kind != GateKind::none) return;
-        no_effect(".gate.doubled", "gate.kind is none", ".gate.kind");
-        no_effect(".gate.zero_init", "gate.kind is none", ".gate.kind");
+        if (a.output_norm.kind == OutputNorm::position && a.output_norm.factor.empty())
+            refuse(".output_norm.factor", "position needs a formula of p", ".output_norm.kind");
     }
 };
 

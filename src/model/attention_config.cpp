@@ -24,19 +24,23 @@ void PositionConfig::fields(config::Fields& f) {
                             {PositionKind::evaluation_only, "pi", "scaling.kind, or eval.rope"}},
                            {"rotary position embedding of queries and keys"});
     f.number("base", base, {.min = 1, .max = 1e12, .open_min = true},
-             {"geometric: theta_m = base^(-2m/d); linspace: the slowest kept pair has theta = 1/base"});
+             {.help = "geometric: theta_m = base^(-2m/d); linspace: the slowest kept pair has theta = 1/base",
+              .acts = config::unless("kind", "nope")});
     f.number("fraction", fraction, {.min = 0, .max = 1},
-             {"p_rope: share p of the d/2 channel pairs that is rotated, floor(p*d/2) pairs; 1 is rope, 0 is "
-              "nope"});
+             {.help = "share p of the d/2 channel pairs that is rotated, floor(p*d/2) pairs; 1 is rope, 0 is "
+                      "nope",
+              .acts = config::only("kind", "p_rope")});
     f.choice<Spacing>(
         "spacing", spacing,
         {{Spacing::geometric, "geometric", "the kept pairs keep the theta they have in full rope"},
          {Spacing::linspace, "linspace", "theta from 1 to 1/base over the kept pairs, both ends included"}},
-        {"p_rope: frequencies of the kept pairs"});
+        {.help = "frequencies of the kept pairs", .acts = config::only("kind", "p_rope")});
     f.section("scaling", scaling, {"angles made for a shorter context, scaled to the one trained on"});
 }
 
 void ScalingConfig::fields(config::Fields& f) {
+    constexpr config::Acts active = config::unless("kind", "none"),
+                           ramped = config::only("kind", "yarn llama3");
     f.word("kind", kind,
            {{"none", "angles as kind, or attention.angle, says"},
             {"pi", "positions divided by k"},
@@ -46,16 +50,22 @@ void ScalingConfig::fields(config::Fields& f) {
              "k, a ramp between; and scores times (0.1 log k + 1)^2"},
             {"llama3", "the same with a ramp in turns, and scores as they are"}},
            {"how the angles of training are scaled; they are those of eval.rope.kind"});
-    f.number("factor", factor, {.min = 0, .max = 1e6}, {"k; 0: L_train / original_context"});
-    f.integer("original_context", original_context, {.min = 0, .max = int64_t{1} << 31, .tokens = true},
-              {"context that the angles were made for, in tokens; 0: L_train / factor"});
+    f.number("factor", factor, {.min = 0, .max = 1e6},
+             {.help = "k; 0: L_train / original_context", .acts = active});
+    f.integer(
+        "original_context", original_context, {.min = 0, .max = int64_t{1} << 31, .tokens = true},
+        {.help = "context that the angles were made for, in tokens; 0: L_train / factor", .acts = active});
     f.number("fast", fast, {.min = 0, .max = 1e6},
-             {"yarn, llama3: turns over original_context of the slowest pair that stays; 0: 32, llama3 4"});
+             {.help = "turns over original_context of the slowest pair that stays; 0: 32, llama3 4",
+              .acts = ramped});
     f.number("slow", slow, {.min = 0, .max = 1e6},
-             {"yarn, llama3: turns over original_context of the fastest pair that is divided by k; 0: 1"});
-    f.number("attention_factor", attention_factor, {.min = 0, .max = 1e6},
-             {"yarn: factor of queries and of keys; 0: 0.1 log k + 1"});
-    f.flag("truncate", truncate, {"yarn: the ramp begins and ends at whole pairs"});
+             {.help = "turns over original_context of the fastest pair that is divided by k; 0: 1",
+              .acts = ramped});
+    f.number(
+        "attention_factor", attention_factor, {.min = 0, .max = 1e6},
+        {.help = "factor of queries and of keys; 0: 0.1 log k + 1", .acts = config::only("kind", "yarn")});
+    f.flag("truncate", truncate,
+           {.help = "the ramp begins and ends at whole pairs", .acts = config::only("kind", "yarn")});
 }
 
 void ScaleConfig::fields(config::Fields& f) {
@@ -176,11 +186,13 @@ void QkConfig::fields(config::Fields& f) {
          {QkKind::qkv_rms_w, "qkv_rms_w", "RMS norm with a learned gain of queries, keys and values"},
          {QkKind::qkv_ln, "qkv_ln", "LayerNorm with a learned gain and bias of queries, keys and values"}},
         {"treatment of queries and keys before rotary"});
-    f.number("eps", eps, positive,
-             {"of the norm (qk_rms_eps: at the start); 1.1920929e-7 is the f32 epsilon, 0.0078125 the bf16 "
-              "epsilon "
-              "other trainers end up with"});
-    f.flag("eps_per_head", eps_per_head, {"qk_rms_eps: one eps per head instead of one per layer"});
+    f.number(
+        "eps", eps, positive,
+        {.help = "of the norm (qk_rms_eps: at the start); 1.1920929e-7 is the f32 epsilon, 0.0078125 the "
+                 "bf16 epsilon other trainers end up with",
+         .acts = config::unless("kind", "none qk_l2 qna kna kna_w cosa")});
+    f.flag("eps_per_head", eps_per_head,
+           {.help = "one eps per head instead of one per layer", .acts = config::only("kind", "qk_rms_eps")});
 }
 
 void DistanceConfig::fields(config::Fields& f) {
@@ -211,9 +223,10 @@ void DistanceConfig::fields(config::Fields& f) {
 void ConvConfig::fields(config::Fields& f) {
     f.integer("size", size, {.min = 0, .max = 16},
               {"positions K of a causal depthwise convolution after the projections; 0: none"});
-    f.flag("queries", queries, {"convolve queries"});
-    f.flag("keys", keys, {"convolve keys"});
-    f.flag("values", values, {"convolve values"});
+    constexpr config::Acts some = config::unless("size", "0");
+    f.flag("queries", queries, {.help = "convolve queries", .acts = some});
+    f.flag("keys", keys, {.help = "convolve keys", .acts = some});
+    f.flag("values", values, {.help = "convolve values", .acts = some});
 }
 
 void OutputNormConfig::fields(config::Fields& f) {
@@ -223,10 +236,13 @@ void OutputNormConfig::fields(config::Fields& f) {
                           {OutputNorm::all, "all", "over the channels of all heads together"},
                           {OutputNorm::position, "position", "no norm: the factor of the position"}},
                          {"RMS norm of the attention output, before gate and projection"});
-    f.flag("gain", gain, {"learn a per-channel gain (head: shared by the heads)"});
+    f.flag("gain", gain,
+           {.help = "learn a per-channel gain (head: shared by the heads)",
+            .acts = config::only("kind", "head all")});
     f.text("factor", factor,
-           {"position: what the output at position p of the sequence is multiplied by, a formula such as "
-            "\"(1 + p/16)^0.25\""});
+           {.help = "factor of the output at position p of the sequence, a formula such as "
+                    "\"(1 + p/16)^0.25\"",
+            .acts = config::only("kind", "position")});
 }
 
 void GateConfig::fields(config::Fields& f) {
@@ -236,8 +252,10 @@ void GateConfig::fields(config::Fields& f) {
                         {GateKind::elementwise, "elementwise", "one gate per channel"},
                         {GateKind::sparse, "sparse", "one gate per head, from the first 12 input channels"}},
                        {"gates on the attention output, computed from the attention's input"});
-    f.flag("doubled", doubled, {"2 sigmoid(u) instead of sigmoid(u)"});
-    f.flag("zero_init", zero_init, {"gate matrices start at zero: 1 doubled, 0.5 plain"});
+    constexpr config::Acts some = config::unless("kind", "none");
+    f.flag("doubled", doubled, {.help = "2 sigmoid(u) instead of sigmoid(u)", .acts = some});
+    f.flag("zero_init", zero_init,
+           {.help = "gate matrices start at zero: 1 doubled, 0.5 plain", .acts = some});
 }
 
 void DeltaConfig::fields(config::Fields& f) {
@@ -264,11 +282,14 @@ void LatentConfig::fields(config::Fields& f) {
         {"channels of the normed latent of which the keys and values of all heads are made, and which a "
          "generation keeps in their place; 0: keys and values are projected from the input"});
     f.integer("shared", shared, {.min = 0, .max = 256},
-              {"the last channels of every head, whose keys are projected from the input, the same for all "
-               "heads; positions turn these channels alone"});
+              {.help = "the last channels of every head, whose keys are projected from the input, the same "
+                       "for all heads; positions turn these channels alone",
+               .acts = config::unless("width", "0")});
     f.integer(
         "queries", queries, {.min = 0, .max = 1 << 16},
-        {"channels of a normed latent of which queries are made; 0: they are projected from the input"});
+        {.help =
+             "channels of a normed latent of which queries are made; 0: they are projected from the input",
+         .acts = config::unless("width", "0")});
 }
 
 void AttentionConfig::fields(config::Fields& f) {

@@ -76,9 +76,12 @@ void SoftcapConfig::fields(config::Fields& f) {
                        {Softcap::tanh, "tanh", "cap * tanh(x / cap)"},
                        {Softcap::sigmoid, "sigmoid", "cap * sigmoid((x + shift) / temperature)"}},
                       {"bound on the final logits"});
-    f.number("cap", cap, positive, {"largest logit (tanh) or height of the sigmoid"});
-    f.number("shift", shift, {.min = -1e6, .max = 1e6}, {"sigmoid: added to the logit"});
-    f.number("temperature", temperature, positive, {"sigmoid: divides the shifted logit"});
+    f.number(
+        "cap", cap, positive,
+        {.help = "largest logit (tanh) or height of the sigmoid", .acts = config::unless("kind", "none")});
+    constexpr config::Acts sigmoid = config::only("kind", "sigmoid");
+    f.number("shift", shift, {.min = -1e6, .max = 1e6}, {.help = "added to the logit", .acts = sigmoid});
+    f.number("temperature", temperature, positive, {.help = "divides the shifted logit", .acts = sigmoid});
 }
 
 void HeadConfig::fields(config::Fields& f) {
@@ -93,7 +96,8 @@ void InitConfig::fields(config::Fields& f) {
     f.number("embedding_std", embedding_std, non_negative,
              {"standard deviation of the embedding; 0: 1, or 1/sqrt(width) when the head is tied"});
     f.flag("zero_projections", zero_projections, {"attention and MLP output matrices start at zero"});
-    f.flag("zero_head", zero_head, {"an untied head starts at zero"});
+    f.flag("zero_head", zero_head,
+           {.help = "an untied head starts at zero", .acts = config::unless("model.head.tied", "true")});
 }
 
 void ModelConfig::fields(config::Fields& f) {
@@ -195,18 +199,8 @@ void ModelConfig::check(config::Problems& p, const std::set<std::string>& counti
         if (!used) p.add("model.layouts." + name, "no layer uses this layout", "model.pattern");
     }
 
-    const auto no_effect = [&](const char* key, const char* reason, const char* other) {
-        p.no_effect(key, reason, other);
-    };
-    if (head.softcap.kind == Softcap::none)
-        no_effect("model.head.softcap.cap", "softcap.kind is none", "model.head.softcap.kind");
-    if (head.softcap.kind != Softcap::sigmoid) {
-        no_effect("model.head.softcap.shift", "softcap.kind is not sigmoid", "model.head.softcap.kind");
-        no_effect("model.head.softcap.temperature", "softcap.kind is not sigmoid", "model.head.softcap.kind");
-    }
     if (mlp.bias && mlp.kind == MlpKind::relu2)
         p.add("model.mlp.bias", "relu2 is one with its matrix product and has no bias", "model.mlp.kind");
-    if (head.tied) no_effect("model.init.zero_head", "the head is tied to the embedding", "model.head.tied");
     if (loops > 1) {
         const auto once = [&](bool used, const char* key) {
             if (used) p.add(key, "takes one output of a layer, which has one in every pass", "model.loops");

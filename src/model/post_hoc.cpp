@@ -43,12 +43,15 @@ void PostHocConfig::fields(config::Fields& f) {
     f.number("factor", factor, {.min = 0, .max = 1e6},
              {"pi, ntk*, yarn, llama3, yarn_temp: k; 0: length / L_train (ntk_dynamic: 1)", true});
     f.integer("window", window, {.min = 0, .max = int64_t{1} << 40, .tokens = true},
-              {"rerope, leaky_rerope: distance w, in tokens; 0: L_train / 4", true});
+              {.help = "distance w, in tokens; 0: L_train / 4",
+               .resumable = true,
+               .acts = config::only("kind", "rerope leaky_rerope")});
     f.number("leak", leak, {.min = 0, .max = 1e9},
-             {"leaky_rerope: distance beyond the window is divided by this; 0: so that the largest one was "
-              "trained",
-              true});
-    f.number("exponent", exponent, {.min = 0, .max = 10, .open_min = true}, {"ntk_mixed", true});
+             {.help = "distance beyond the window is divided by this; 0: so that the largest one was trained",
+              .resumable = true,
+              .acts = config::only("kind", "leaky_rerope")});
+    f.number("exponent", exponent, {.min = 0, .max = 10, .open_min = true},
+             {.help = "of m in ntk_mixed", .resumable = true, .acts = config::only("kind", "ntk_mixed")});
     f.word("scale", scale,
            {{"none"},
             {"clip_logn", "log n / log L_train where n is beyond L_train"},
@@ -65,9 +68,6 @@ void PostHocConfig::fields(config::Fields& f) {
 }
 
 void PostHocConfig::check(const std::string& path, config::Problems& p) const {
-    const auto no_effect = [&](const char* key, const std::string& reason) {
-        p.no_effect(path + key, reason, path + ".kind");
-    };
     if (!layers_readable()) p.add(path + ".layers", "expected \"full\", \"all\" or a list of layout names");
     if (!active())
         p.no_effect(path + ".layers",
@@ -77,10 +77,8 @@ void PostHocConfig::check(const std::string& path, config::Problems& p) const {
     if (kind != "none" && !angle.is_null())
         p.add("eval.angle", "the angles are changed twice: leave one of them out", path + ".kind");
     if ((kind == "none" || windowed) && scale != "yarn_temp")
-        no_effect(".factor", kind == "none" ? "kind is none" : "the window takes its place");
-    if (!windowed) no_effect(".window", "kind is neither rerope nor leaky_rerope");
-    if (kind != "leaky_rerope") no_effect(".leak", "kind is not leaky_rerope");
-    if (kind != "ntk_mixed") no_effect(".exponent", "kind is not ntk_mixed");
+        p.no_effect(path + ".factor", kind == "none" ? "kind is none" : "the window takes its place",
+                    path + ".kind");
     if (kind == "yarn" && scale == "yarn_temp")
         p.no_effect(path + ".scale", "yarn already carries yarn_temp", path + ".kind");
     if (factor > 0 && factor < 1)

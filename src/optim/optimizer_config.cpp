@@ -22,7 +22,8 @@ void MuonConfig::fields(config::Fields& f) {
                            {{MomentumForm::classic, "classic", "M = mu M + G"},
                             {MomentumForm::averaged, "averaged", "M = mu M + (1 - mu) G"}},
                            {"how the momentum gathers gradients"});
-    f.number("warmup_from", warmup_from, decay, {"momentum of the first step when warmup_steps > 0"});
+    f.number("warmup_from", warmup_from, decay,
+             {.help = "momentum of the first step", .acts = config::unless("warmup_steps", "0")});
     f.integer("warmup_steps", warmup_steps, {.min = 0},
               {"steps over which the momentum rises linearly to its value"});
     f.choice<MuonScale>(
@@ -31,9 +32,9 @@ void MuonConfig::fields(config::Fields& f) {
          {MuonScale::moonshot, "moonshot", "0.2 sqrt(max(rows, cols)), matches AdamW step sizes"}},
         {"factor on the orthogonalised update"});
     f.flag("swapped_mlp", swapped_mlp,
-           {"classic: rows and columns of the MLP's matrices change places in the factor, as where they are "
-            "kept "
-            "transposed"});
+           {.help = "rows and columns of the MLP's matrices change places in the factor, as where they are "
+                    "kept transposed",
+            .acts = config::only("scale", "classic")});
     f.flag("joined_qkv", joined_qkv,
            {"orthogonalise queries, keys and values of a layer as one matrix, and not each for itself"});
     f.number("weight_decay", weight_decay, {.min = 0, .max = 10},
@@ -42,10 +43,12 @@ void MuonConfig::fields(config::Fields& f) {
 }
 
 void AdamConfig::fields(config::Fields& f) {
-    f.number("matrix_lr", matrix_lr, rate,
-             {"learning rate of hidden matrices, when optimizer.matrices is adam"});
+    f.number(
+        "matrix_lr", matrix_lr, rate,
+        {.help = "learning rate of hidden matrices", .acts = config::only("optimizer.matrices", "adam")});
     f.number("embedding_lr", embedding_lr, rate, {"learning rate of the token embedding"});
-    f.number("head_lr", head_lr, rate, {"learning rate of an untied head"});
+    f.number("head_lr", head_lr, rate,
+             {.help = "learning rate of an untied head", .acts = config::unless("model.head.tied", "true")});
     f.number("scalar_lr", scalar_lr, rate, {"learning rate of gains, biases and mixing weights"});
     f.number("beta1", beta1, decay, {"decay of the first moment"});
     f.number("beta2", beta2, decay, {"decay of the second moment"});
@@ -65,8 +68,9 @@ void ScheduleConfig::fields(config::Fields& f) {
     f.integer("warmup_steps", warmup_steps, {.min = 0},
               {"the first steps are multiplied by (step + 1) / warmup_steps"});
     f.number("decay_fraction", decay_fraction, {.min = 0, .max = 1},
-             {"linear: share of all steps that decays"});
-    f.number("final", final, {.min = 0, .max = 1}, {"multiplier that the decay approaches"});
+             {.help = "share of all steps that decays", .acts = config::only("kind", "linear")});
+    f.number("final", final, {.min = 0, .max = 1},
+             {.help = "multiplier that the decay approaches", .acts = config::unless("kind", "constant")});
 }
 
 void QkClipConfig::fields(config::Fields& f) {
@@ -76,14 +80,15 @@ void QkClipConfig::fields(config::Fields& f) {
          "after the step; 0: off"});
     f.choice<ScoreMeasure>("measure", measure,
                            {{ScoreMeasure::signed_value, "signed"}, {ScoreMeasure::absolute, "absolute"}},
-                           {"which scores count"});
+                           {.help = "which scores count", .acts = config::unless("limit", "0")});
 }
 
 void OptimizerConfig::fields(config::Fields& f) {
     f.choice<MatrixOptimizer>("matrices", matrices,
                               {{MatrixOptimizer::muon, "muon"}, {MatrixOptimizer::adam, "adam"}},
                               {"optimiser of the hidden matrices; everything else is Adam's"});
-    f.section("muon", muon, {"momentum orthogonalised by Newton-Schulz"});
+    f.section("muon", muon,
+              {.help = "momentum orthogonalised by Newton-Schulz", .acts = config::only("matrices", "muon")});
     f.section("adam", adam, {"Adam, with decoupled weight decay"});
     f.section("schedule", schedule, {"learning-rate multiplier over the run"});
     f.section("qk_clip", qk_clip, {"bound on attention scores by way of the weights"});
@@ -105,33 +110,12 @@ bool OptimizerConfig::trains(const std::string& name) const {
 }
 
 void OptimizerConfig::check(config::Problems& p) const {
-    const auto no_effect = [&](const std::string& key, const char* reason, const char* other) {
-        p.no_effect(key, reason, other);
-    };
     if (qk_clip.limit > 0 && !only.empty())
         p.add("optimizer.only", "qk_clip changes queries and keys, whether they are trained or not",
               "optimizer.qk_clip.limit");
-    if (qk_clip.limit == 0) no_effect("optimizer.qk_clip.measure", "limit is 0", "optimizer.qk_clip.limit");
-    if (matrices == MatrixOptimizer::adam) {
-        for (const char* key : {"lr", "momentum", "nesterov", "form", "warmup_from", "warmup_steps", "scale",
-                                "swapped_mlp", "joined_qkv", "weight_decay", "iterations"})
-            no_effect(std::string("optimizer.muon.") + key, "optimizer.matrices is adam",
-                      "optimizer.matrices");
-    } else {
-        no_effect("optimizer.adam.matrix_lr", "optimizer.matrices is muon", "optimizer.matrices");
-        if (muon.scale != MuonScale::classic)
-            no_effect("optimizer.muon.swapped_mlp", "muon.scale is not classic", "optimizer.muon.scale");
-        if (muon.warmup_steps == 0)
-            no_effect("optimizer.muon.warmup_from", "muon.warmup_steps is 0", "optimizer.muon.warmup_steps");
-    }
-    if (schedule.kind != ScheduleKind::linear)
-        no_effect("optimizer.schedule.decay_fraction", "schedule.kind is not linear",
-                  "optimizer.schedule.kind");
     if (schedule.kind == ScheduleKind::linear && schedule.decay_fraction == 0)
-        no_effect("optimizer.schedule.final", "schedule.decay_fraction is 0",
-                  "optimizer.schedule.decay_fraction");
-    if (schedule.kind == ScheduleKind::constant)
-        no_effect("optimizer.schedule.final", "schedule.kind is constant", "optimizer.schedule.kind");
+        p.no_effect("optimizer.schedule.final", "schedule.decay_fraction is 0",
+                    "optimizer.schedule.decay_fraction");
 }
 
 double schedule_multiplier(const ScheduleConfig& schedule, int64_t step, int64_t total) {

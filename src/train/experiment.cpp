@@ -43,7 +43,8 @@ void RunConfig::fields(config::Fields& f) {
     f.text("init_from", init_from,
            {"run or checkpoint whose weights this run starts from; empty: fresh weights"});
     f.flag("init_other_tokenizer", init_other_tokenizer,
-           {"takes the weights of init_from although another tokenizer made its tokens"});
+           {.help = "takes the weights of init_from although another tokenizer made its tokens",
+            .acts = config::unless("init_from", "")});
     f.integer("log_every", log_every, {.min = 1}, {"steps between console and metrics lines", true});
     f.flag("events", events, {"writes event files for TensorBoard to <dir>/<name>/events", true});
 }
@@ -74,9 +75,10 @@ void StageConfig::fields(config::Fields& f) {
 void WindowWarmupConfig::fields(config::Fields& f) {
     f.integer("to", to, {.min = 0, .max = int64_t{1} << 31, .tokens = true},
               {"window that windowed layers reach at the end of the run, in tokens; 0: no warmup"});
-    f.integer("from", from, {.min = 1, .max = int64_t{1} << 31, .tokens = true}, {"smallest window"});
+    f.integer("from", from, {.min = 1, .max = int64_t{1} << 31, .tokens = true},
+              {.help = "smallest window", .acts = config::unless("to", "0")});
     f.integer("multiple", multiple, {.min = 1, .max = int64_t{1} << 31, .tokens = true},
-              {"windows are rounded up to multiples"});
+              {.help = "windows are rounded up to multiples", .acts = config::unless("to", "0")});
 }
 
 void BatchConfig::fields(config::Fields& f) {
@@ -117,10 +119,10 @@ void SystemConfig::fields(config::Fields& f) {
          "changes a result",
          true});
     f.integer("device_timeout", device_timeout, {.min = 0, .max = 86400},
-              {"seconds after which a GPU that has ended no operation counts as hung and the process ends "
-               "with code 12; "
-               "0: never",
-               true});
+              {.help = "seconds after which a GPU that has ended no operation counts as hung and the process "
+                       "ends with code 12; 0: never",
+               .resumable = true,
+               .acts = config::unless("device", "cpu")});
 }
 
 void Experiment::fields(config::Fields& f) {
@@ -194,18 +196,11 @@ void Experiment::check(config::Problems& p) {
     check_window_warmup(p, windowed);
     if (seed.init >= 0 && seed.data >= 0)
         no_effect("run.seed", "seed.init and seed.data are both set", "seed.init");
-    if (run.init_from.empty())
-        no_effect("run.init_other_tokenizer", "run.init_from names no weights", "run.init_from");
-    if (system.device == Device::cpu)
-        no_effect("system.device_timeout", "only a GPU can leave a process waiting", "system.device");
     if (std::all_of(stages.begin(), stages.end(), [](const StageConfig& s) { return s.batch_tokens > 0; }))
         no_effect("batch.tokens", "every stage has its own batch_tokens", "stages.0.batch_tokens");
-    if (model.head.tied) {
-        no_effect("optimizer.adam.head_lr", "the head is tied to the embedding", "model.head.tied");
-        if (optimizer.matrices == optim::MatrixOptimizer::muon)
-            no_effect("optimizer.adam.weight_decay",
-                      "Muon has the matrices and the head is tied to the embedding", "model.head.tied");
-    }
+    if (model.head.tied && optimizer.matrices == optim::MatrixOptimizer::muon)
+        no_effect("optimizer.adam.weight_decay",
+                  "Muon has the matrices and the head is tied to the embedding", "model.head.tied");
 }
 
 bool Experiment::check_stages(config::Problems& p, bool windowed) const {
@@ -256,18 +251,14 @@ bool Experiment::check_stages(config::Problems& p, bool windowed) const {
 }
 
 void Experiment::check_window_warmup(config::Problems& p, bool windowed) const {
-    if (window_warmup.to == 0) {
-        p.no_effect("window_warmup.from", "window_warmup.to is 0", "window_warmup.to");
-        p.no_effect("window_warmup.multiple", "window_warmup.to is 0", "window_warmup.to");
-    } else {
-        if (!windowed) p.no_effect("window_warmup.to", "no layer has a window", "model.attention.window");
-        if (window_warmup.from > window_warmup.to)
-            p.add("window_warmup.from", "is above the last window", "window_warmup.to");
-        for (size_t i = 0; i < stages.size(); ++i)
-            if (stages[i].window > 0)
-                p.add(fmt::format("stages.{}.window", i), "windows follow the stages or the warmup, not both",
-                      "window_warmup.to");
-    }
+    if (window_warmup.to == 0) return;
+    if (!windowed) p.no_effect("window_warmup.to", "no layer has a window", "model.attention.window");
+    if (window_warmup.from > window_warmup.to)
+        p.add("window_warmup.from", "is above the last window", "window_warmup.to");
+    for (size_t i = 0; i < stages.size(); ++i)
+        if (stages[i].window > 0)
+            p.add(fmt::format("stages.{}.window", i), "windows follow the stages or the warmup, not both",
+                  "window_warmup.to");
 }
 
 bool Experiment::knows_layouts() const {

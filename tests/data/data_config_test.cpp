@@ -4,6 +4,8 @@
 
 #include <set>
 
+#include "config/acts.h"
+
 #include "io/temp_dir.h"
 
 using namespace longreach;
@@ -25,6 +27,9 @@ class Collected final : public config::Problems {
 
 std::string problems_of(const data::DataConfig& config, std::set<std::string, std::less<>> set = {}) {
     Collected problems(std::move(set));
+    data::DataConfig held = config;
+    config::check_acts(config::describe_fields([&](config::Fields& f) { f.section("data", held, {}); }),
+                       problems);
     config.check(problems, 50304);
     return problems.text;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "config/acts.h"
 #include "model/small_models.h"
 
 using namespace longreach;
@@ -28,6 +29,9 @@ using Paths = std::set<std::string>;
 
 Paths problems(const model::ModelConfig& m, Paths written = {}) {
     Recorder recorder(std::move(written));
+    model::ModelConfig held = m;
+    config::check_acts(config::describe_fields([&](config::Fields& f) { f.section("model", held, {}); }),
+                       recorder);
     m.check(recorder);
     return recorder.paths;
 }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "config/acts.h"
 #include "config/loader.h"
 #include "model/printed.h"
 #include "model/angles.h"
@@ -399,6 +400,9 @@ class Recorder final : public config::Problems {
 
 std::set<std::string> problems(const model::PostHocConfig& post_hoc) {
     Recorder recorder({"r.factor", "r.window", "r.leak", "r.exponent", "r.scale", "r.layers"});
+    model::PostHocConfig held = post_hoc;
+    config::check_acts(config::describe_fields([&](config::Fields& f) { f.section("r", held, {}); }),
+                       recorder);
     post_hoc.check("r", recorder);
     return recorder.paths;
 }
@@ -448,13 +452,13 @@ TEST_CASE("post-hoc section is read by its field names") {
                                                          [](model::PostHocConfig&, config::Problems&) {})
             .value;
     };
-    const model::PostHocConfig read = load(
-        R"({"kind": "leaky_rerope", "factor": 2.5, "window": 64, "leak": 9, "exponent": 0.75, "scale": "clip_logn"})");
+    const model::PostHocConfig read =
+        load(R"({"kind": "leaky_rerope", "factor": 2.5, "window": 64, "leak": 9, "scale": "clip_logn"})");
     CHECK(read.kind == "leaky_rerope");
     CHECK(read.factor == 2.5);
     CHECK(read.window == 64);
     CHECK(read.leak == 9);
-    CHECK(read.exponent == 0.75);
+    CHECK(load(R"({"kind": "ntk_mixed", "exponent": 0.75})").exponent == 0.75);
     CHECK(read.scale == "clip_logn");
     for (const std::string& name : every_method) CHECK(load("{\"kind\": \"" + name + "\"}").kind == name);
     // Every angle that changes another has its word, and every word but none an angle.

@@ -272,7 +272,7 @@ TEST_CASE("wrong experiments: knobs without effect") {
          "model.head.softcap.temperature (c.json:1:102): has no effect: softcap.kind is not sigmoid; see "
          "model.head.softcap.kind (c.json:1:67)"},
         {R"({"stages": [{"steps": 1}], "model": {"head": {"tied": true}, "init": {"zero_head": false}}})",
-         "model.init.zero_head (c.json:1:84): has no effect: the head is tied to the embedding; see "
+         "model.init.zero_head (c.json:1:84): has no effect: head.tied is true; see "
          "model.head.tied (c.json:1:55)"},
         {R"({"stages": [{"steps": 1}], "model": {"layouts": {"g": {"position": {"kind": "nope"}, "distance": {"tau": 5}}}, "last": "g"}})",
          "model.layouts.g.distance.tau (c.json:1:106): has no effect: distance.kind is none; see "
@@ -293,21 +293,21 @@ TEST_CASE("wrong experiments: knobs without effect") {
          "optimizer.schedule.final (c.json:1:84): has no effect: schedule.kind is constant; see "
          "optimizer.schedule.kind (c.json:1:63)"},
         {R"({"stages": [{"steps": 1}], "data": {"width": 2}})",
-         "data.width (c.json:1:46): has no effect: the shards' headers state the width; see data.format "
+         "data.width (c.json:1:46): has no effect: data.format is not raw; see data.format "
          "(default)"},
         {R"({"stages": [{"steps": 1}], "data": {"boundary": {"side": "after"}}})",
-         "data.boundary.side (c.json:1:58): has no effect: with token -1 the shards state the side; see "
+         "data.boundary.side (c.json:1:58): has no effect: boundary.token is -1; see "
          "data.boundary.token (default)"},
         {R"({"stages": [{"steps": 1}], "run": {"seed": 3}, "seed": {"init": 1, "data": 2}})",
          "run.seed (c.json:1:44): has no effect: seed.init and seed.data are both set; see seed.init "
          "(c.json:1:65)"},
         {R"({"stages": [{"steps": 1}], "eval": {"suffix_tokens": 64}})",
-         "eval.suffix_tokens (c.json:1:54): has no effect: align is chunk; see eval.align (default)"},
+         "eval.suffix_tokens (c.json:1:54): has no effect: eval.align is not suffix; see eval.align (default)"},
         {R"({"stages": [{"steps": 1}], "eval": {"every": 0, "tokens": 65536}})",
-         "eval.tokens (c.json:1:59): has no effect: every is 0; the end of a run scores final_tokens; see "
+         "eval.tokens (c.json:1:59): has no effect: eval.every is 0; see "
          "eval.every (c.json:1:46)"},
         {R"({"stages": [{"steps": 1}], "model": {"head": {"tied": true}}, "optimizer": {"adam": {"head_lr": 0.01, "weight_decay": 0.1}}})",
-         "optimizer.adam.head_lr (c.json:1:97): has no effect: the head is tied to the embedding; see "
+         "optimizer.adam.head_lr (c.json:1:97): has no effect: head.tied is true; see "
          "model.head.tied (c.json:1:55)\n"
          "optimizer.adam.weight_decay (c.json:1:119): has no effect: Muon has the matrices and the head is "
          "tied to the embedding; see model.head.tied (c.json:1:55)"},

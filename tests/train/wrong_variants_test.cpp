@@ -25,7 +25,7 @@ TEST_CASE("wrong variants: positions, queries and keys") {
          "model.attention.scale.kind (c.json:1:93): is made for cosines; qk.kind must be cosa or qk_l2; see "
          "model.attention.qk.kind (c.json:1:67)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "qk_l2", "eps": 0.1}}}})",
-         "model.attention.qk.eps (c.json:1:83): has no effect: unit vectors have no eps; see "
+         "model.attention.qk.eps (c.json:1:83): has no effect: qk.kind is qk_l2; see "
          "model.attention.qk.kind (c.json:1:67)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "none", "eps": 0.1}}}})",
          "model.attention.qk.eps (c.json:1:82): has no effect: qk.kind is none; see model.attention.qk.kind "
@@ -151,7 +151,7 @@ TEST_CASE("wrong variants: modules and the residual stream") {
          "eval.top_k_by (c.json:1:62): no layer has an index of keys; see model.attention.index_heads "
          "(default)"},
         {R"({"stages": [{"steps": 1}], "eval": {"top_k_by": "index"}, "model": {"attention": {"index_heads": 2}}, "system": {"device": "cpu"}})",
-         "eval.top_k_by (c.json:1:49): has no effect: top_k is 0; see eval.top_k (default)"},
+         "eval.top_k_by (c.json:1:49): has no effect: eval.top_k is 0; see eval.top_k (default)"},
         {R"({"stages": [{"steps": 1}], "eval": {"top_k": 8, "top_k_block": 4, "top_k_by": "index"}, "model": {"attention": {"index_heads": 2}}, "system": {"device": "cpu"}})",
          "eval.top_k_by (c.json:1:79): an index chooses keys one by one: top_k_block must be 0; see "
          "eval.top_k_block (c.json:1:64)"},
@@ -167,7 +167,7 @@ TEST_CASE("wrong variants: modules and the residual stream") {
          "see "
          "optimizer.qk_clip.limit (c.json:1:84)"},
         {R"({"stages": [{"steps": 1}], "eval": {"top_k_block": 8}})",
-         "eval.top_k_block (c.json:1:52): has no effect: top_k is 0; see eval.top_k (default)"},
+         "eval.top_k_block (c.json:1:52): has no effect: eval.top_k is 0; see eval.top_k (default)"},
         {R"({"stages": [{"steps": 1}], "eval": {"top_k": 64}, "system": {"device": "cpu"}, "model": {"attention": {"normaliser": "stick_breaking"}}})",
          "eval.top_k (c.json:1:46): the largest scores of stick-breaking attention are not those of the "
          "largest weights; see model.attention.normaliser (c.json:1:118)"},
@@ -305,7 +305,7 @@ TEST_CASE("wrong variants: positions scaled in training") {
     };
     check_all({
         {scaling(R"("factor": 4)"),
-         "model.attention.position.scaling.factor (c.json:1:87): has no effect: position.scaling.kind is "
+         "model.attention.position.scaling.factor (c.json:1:87): has no effect: scaling.kind is "
          "none; see model.attention.position.scaling.kind (default)"},
         {scaling(R"("kind": "rerope")"),
          "model.attention.position.scaling.kind (c.json:1:85): expected none, pi, ntk, yarn or llama3, got "
@@ -320,10 +320,10 @@ TEST_CASE("wrong variants: positions scaled in training") {
          "model.attention.position.scaling.original_context (c.json:1:111): 4096 is above the 1024 tokens "
          "trained on: it would shorten the range"},
         {scaling(R"("kind": "ntk", "factor": 4, "fast": 8)"),
-         "model.attention.position.scaling.fast (c.json:1:113): has no effect: it belongs to yarn and "
+         "model.attention.position.scaling.fast (c.json:1:113): has no effect: scaling.kind is not yarn or "
          "llama3; see model.attention.position.scaling.kind (c.json:1:85)"},
         {scaling(R"("kind": "llama3", "factor": 4, "truncate": false)"),
-         "model.attention.position.scaling.truncate (c.json:1:120): has no effect: it belongs to yarn; see "
+         "model.attention.position.scaling.truncate (c.json:1:120): has no effect: scaling.kind is not yarn; see "
          "model.attention.position.scaling.kind (c.json:1:85)"},
         {scaling(R"("kind": "yarn", "factor": 4, "slow": 40)"),
          "model.attention.position.scaling.slow (c.json:1:114): 40 is not below fast, 32"},
@@ -429,7 +429,7 @@ TEST_CASE("wrong variants: training and evaluation") {
          "breaks sticks; see "
          "model.attention.qk.kind (default)"},
         {R"({"stages": [{"steps": 1}], "optimizer": {"qk_clip": {"measure": "absolute"}}})",
-         "optimizer.qk_clip.measure (c.json:1:65): has no effect: limit is 0; see optimizer.qk_clip.limit "
+         "optimizer.qk_clip.measure (c.json:1:65): has no effect: qk_clip.limit is 0; see optimizer.qk_clip.limit "
          "(default)"},
         {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn"}, "lengths": [1024]}})",
          "eval.rope (c.json:1:45): has no effect: no length is above the training context 1024; see "
@@ -438,7 +438,7 @@ TEST_CASE("wrong variants: training and evaluation") {
          "eval.rope.kind (c.json:1:54): has no effect: no layer has rotary positions; see "
          "model.attention.position.kind (c.json:1:108)"},
         {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "ntk", "window": 64}}})",
-         "eval.rope.window (c.json:1:71): has no effect: kind is neither rerope nor leaky_rerope; see "
+         "eval.rope.window (c.json:1:71): has no effect: rope.kind is not rerope or leaky_rerope; see "
          "eval.rope.kind (c.json:1:54)"},
         {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "scale": "yarn_temp"}}})",
          "eval.rope.scale (c.json:1:71): has no effect: yarn already carries yarn_temp; see eval.rope.kind "
