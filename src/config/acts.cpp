@@ -11,7 +11,7 @@ namespace {
 
 using Kind = FieldInfo::Kind;
 
-std::vector<std::string> words_of(std::string_view words) {
+std::vector<std::string> split(std::string_view words) {
     std::vector<std::string> out;
     while (true) {
         const size_t space = words.find(' ');
@@ -45,7 +45,7 @@ std::string reason(const FieldInfo& other, const Acts& acts) {
     const std::string value = value_text(other.value);
     const bool absent = value == "none" || value == "0";
     if (acts.among && !absent)
-        return fmt::format("{} is not {}", short_path(other.path), alternatives(words_of(acts.words)));
+        return fmt::format("{} is not {}", short_path(other.path), alternatives(split(acts.words)));
     return fmt::format("{} is {}", short_path(other.path), value.empty() ? "empty" : value);
 }
 
@@ -64,13 +64,31 @@ void walk(const FieldInfo& root, const FieldInfo& section, Problems& problems) {
     }
 }
 
+using Skipped = std::function<bool(const std::string& path)>;
+using Visit = std::function<void(const FieldInfo& field, const std::string& path)>;
+
+void visit_acting(const FieldInfo& root, const FieldInfo& section, const std::string& path,
+                  const Skipped& skipped, const Visit& visit) {
+    for (const FieldInfo& field : section.fields) {
+        const std::string own = path + "." + field.name;
+        if (skipped(own) || silencer(root, section, field) != nullptr) continue;
+        if (holds_value(field)) visit(field, own);
+        if (field.kind == Kind::section) visit_acting(root, field, own, skipped, visit);
+    }
+}
+
 }  // namespace
+
+void for_each_acting(const FieldInfo& root, const FieldInfo& section, const Skipped& skipped,
+                     const Visit& visit) {
+    visit_acting(root, section, "", skipped, visit);
+}
 
 const FieldInfo* silencer(const FieldInfo& root, const FieldInfo& section, const FieldInfo& field) {
     if (field.acts.field.empty()) return nullptr;
     const FieldInfo* other = other_field(root, section, field.acts.field);
     if (other == nullptr) return nullptr;  // a part of the config is looked at alone
-    const std::vector<std::string> words = words_of(field.acts.words);
+    const std::vector<std::string> words = split(field.acts.words);
     const bool holds = std::find(words.begin(), words.end(), value_text(other->value)) != words.end();
     return holds == field.acts.among ? nullptr : other;
 }
@@ -80,7 +98,7 @@ void check_acts(const FieldInfo& root, Problems& problems) {
 }
 
 std::string acts_text(const Acts& acts) {
-    const std::string words = alternatives(words_of(acts.words));
+    const std::string words = alternatives(split(acts.words));
     return fmt::format("{} is {}{}", acts.field, acts.among ? "" : "not ", words.empty() ? "empty" : words);
 }
 

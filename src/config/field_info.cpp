@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/text.h"
+#include "base/units.h"
 
 namespace longreach::config {
 namespace {
@@ -66,7 +68,8 @@ class Describer final : public Fields {
                       Doc doc) override {
         FieldInfo& field = add(Kind::choice, name, doc);
         for (const Named<int>& choice : names) {
-            field.choices.push_back({std::string(choice.name), std::string(choice.help)});
+            field.choices.push_back(
+                {std::string(choice.name), std::string(choice.help), choice.words, choice.sources});
             if (choice.value == value) field.value = choice.name;
         }
         check_value(field, field.value.is_string(), value);
@@ -105,6 +108,9 @@ class Describer final : public Fields {
         field.help = doc.help;
         field.resumable = doc.resumable || into_.resumable;
         field.acts = doc.acts;
+        field.words = doc.words;
+        field.sources = doc.sources;
+        field.of_library = doc.of_library;
         return field;
     }
 
@@ -191,6 +197,52 @@ json::Value to_json(const FieldInfo& info) {
         default:
             return info.value;
     }
+}
+
+bool is_off(const FieldInfo& field) {
+    const json::Value& value = field.value;
+    if (value.is_null() || value == json::Value(false)) return true;
+    if (const std::string* text = value.to_string()) return text->empty() || *text == "none";
+    const std::optional<double> number = value.to_number();
+    if (!number || *number > 0) return false;
+    return *number == (field.kind == Kind::integer ? static_cast<double>(field.integer_range.min)
+                                                   : field.number_range.min);
+}
+
+namespace {
+const FieldInfo::Choice* chosen(const FieldInfo& field) {
+    for (const FieldInfo::Choice& choice : field.choices)
+        if (field.value == json::Value(choice.name)) return &choice;
+    return nullptr;
+}
+}  // namespace
+
+std::string words_of(const FieldInfo& field) {
+    if (const FieldInfo::Choice* choice = chosen(field); choice != nullptr && !choice->words.empty())
+        return std::string(choice->words);
+    if (field.words.empty() || is_off(field)) return {};
+    const std::optional<int64_t> whole = field.value.to_int64();
+    const std::string value = whole ? grouped(*whole) : json::write(field.value, json::Style::compact);
+    return fmt::format(fmt::runtime(field.words), value);
+}
+
+std::string sources_of(const FieldInfo& field) {
+    const FieldInfo::Choice* choice = chosen(field);
+    std::string out(choice != nullptr ? choice->sources : "");
+    if (field.sources.empty() || is_off(field)) return out;
+    return out.empty() ? std::string(field.sources) : out + " " + std::string(field.sources);
+}
+
+const FieldInfo* held_field(const FieldInfo& root, std::string_view path) {
+    const FieldInfo* at = &root;
+    for (const std::string_view part : split_path(path)) {
+        const auto& below = at->kind == Kind::section ? at->fields : at->elements;
+        const auto next =
+            std::find_if(below.begin(), below.end(), [&](auto& field) { return field.name == part; });
+        if (next == below.end()) return nullptr;
+        at = &*next;
+    }
+    return at;
 }
 
 const FieldInfo* find_field(const FieldInfo& root, std::string_view path) {

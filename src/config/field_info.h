@@ -15,6 +15,7 @@ struct FieldInfo {
     enum class Kind { flag, integer, number, text, texts, integers, choice, any, section, list, variations };
     struct Choice {
         std::string name, help;
+        std::string_view words = {}, sources = {};
     };
 
     Kind kind = Kind::section;
@@ -23,6 +24,8 @@ struct FieldInfo {
     std::string help;
     bool resumable = false;  // the field, or a section around it, may differ when a run resumes
     Acts acts;
+    std::string_view words, sources;  // as in Doc
+    bool of_library = false;
 
     json::Value value;            // the value, unless the field is a section, list or variations
     IntegerRange integer_range;   // integer, integers
@@ -44,6 +47,16 @@ FieldInfo describe(S config = {}) {
 
 // The values held, every field, in the order of the list.
 json::Value to_json(const FieldInfo& info);
+
+// True if the value leaves out what the field stands for: false, null, "", none, or a least value of 0 or -1.
+bool is_off(const FieldInfo& field);
+
+// Of the value held: its words for a methods paragraph, and keys of configs/references.bib with spaces between.
+std::string words_of(const FieldInfo& field);
+std::string sources_of(const FieldInfo& field);
+
+// The field at `path` among the values held, or null.
+const FieldInfo* held_field(const FieldInfo& root, std::string_view path);
 
 // The entry at `path` ("" is the whole config), or null. Under a list or variations, "*", any index and any
 // variation name find the description of one entry.

@@ -47,6 +47,11 @@ struct Doc {
     std::string_view help;   // one line: what the field does, with its unit
     bool resumable = false;  // may differ between a checkpoint and the run that resumes from it
     Acts acts = {};          // of a section: all of its fields
+    // What a methods paragraph says of the field unless it is off, with {} for its value; words of a chosen
+    // value come first.
+    std::string_view words = "";
+    std::string_view sources = "";  // keys of configs/references.bib with spaces between, unless it is off
+    bool of_library = false;        // it may name laws or angles, which have sources of their own
 };
 
 struct IntegerRange {
@@ -66,7 +71,9 @@ template <class E>
 struct Named {
     E value;
     std::string_view name;
-    std::string_view help = "";  // one line of what this choice means
+    std::string_view help = "";     // one line of what this choice means
+    std::string_view words = "";    // in a methods paragraph
+    std::string_view sources = "";  // keys of configs/references.bib, with spaces between
 };
 
 class Fields {
@@ -89,7 +96,8 @@ class Fields {
     template <class E>
     void choice(std::string_view name, E& value, std::vector<Named<E>> names, Doc doc) {
         std::vector<Named<int>> plain;
-        for (const Named<E>& n : names) plain.push_back({static_cast<int>(n.value), n.name, n.help});
+        for (const Named<E>& n : names)
+            plain.push_back({static_cast<int>(n.value), n.name, n.help, n.words, n.sources});
         int index = static_cast<int>(value);
         choice_value(name, index, plain, doc);
         value = static_cast<E>(index);

@@ -23,7 +23,7 @@ std::string range_of(const FieldInfo& info) {
     return "";
 }
 
-std::vector<std::string> words_of(const FieldInfo& info) {
+std::vector<std::string> choice_names(const FieldInfo& info) {
     std::vector<std::string> words;
     for (const auto& choice : info.choices) words.push_back(choice.name);
     return words;
@@ -32,7 +32,7 @@ std::vector<std::string> words_of(const FieldInfo& info) {
 // "integer, 1 to 64", "one of rms, layer", "section".
 std::string type_of(const FieldInfo& info) {
     std::string out(type_name(info.kind));
-    if (info.kind == Kind::choice) out += fmt::format(" {}", join(words_of(info), ", "));
+    if (info.kind == Kind::choice) out += fmt::format(" {}", join(choice_names(info), ", "));
     if (const std::string range = range_of(info); !range.empty()) out += fmt::format(", {}", range);
     if (info.integer_range.tokens) out += ", like 4096 or \"4K\"";
     return out;

@@ -21,19 +21,6 @@ void for_each_leaf(const FieldInfo& info, const Visit& visit) {
     }
 }
 
-// The entry at `path` among the values held, or null.
-const FieldInfo* held_field(const FieldInfo& root, std::string_view path) {
-    const FieldInfo* at = &root;
-    for (const std::string_view part : split_path(path)) {
-        const auto& below = at->kind == FieldInfo::Kind::section ? at->fields : at->elements;
-        const auto next =
-            std::find_if(below.begin(), below.end(), [&](auto& field) { return field.name == part; });
-        if (next == below.end()) return nullptr;
-        at = &*next;
-    }
-    return at;
-}
-
 // A number may have been written as an integer, a count of tokens as "2K" and a list on the
 // command line as "2K,4K".
 bool same_value(const json::Value& written, const json::Value& held) {

@@ -47,16 +47,18 @@ void EvalConfig::fields(config::Fields& f) {
         {"tokens evaluated at once; 0: as many as a training micro-batch, at least one longest sequence",
          true});
     f.any("score", rope.score,
-          {"formulas or names of laws that are applied to the score at lengths beyond train_context, in the "
-           "layers that eval.rope.layers chooses: \"z * max(1, log(n)/log(L))\"; null: none",
-           true});
+          {.help =
+               "formulas or names of laws that are applied to the score at lengths beyond train_context, in "
+               "the layers that eval.rope.layers chooses: \"z * max(1, log(n)/log(L))\"; null: none",
+           .resumable = true,
+           .of_library = true});
     f.any("angle", rope.angle,
-          {"the angles of those layers at these lengths: a formula of p, m, theta, R, d, L and T, "
-           "\"p*theta*L/T\"; the "
-           "name of an angle (longreach laws); or {near, far_query, far_key, far_from} with angles of their "
-           "own for "
-           "pairs at distance far_from or more; null: as trained",
-           true});
+          {.help =
+               "the angles of those layers at these lengths: a formula of p, m, theta, R, d, L and T, "
+               "\"p*theta*L/T\"; the name of an angle (longreach laws); or {near, far_query, far_key, "
+               "far_from} with angles of their own for pairs at distance far_from or more; null: as trained",
+           .resumable = true,
+           .of_library = true});
     f.integer(
         "top_k", rope.top_k, {.min = 0, .max = int64_t{1} << 31},
         {"every query attends to this many of its keys, those with the highest scores, of equal ones the "

@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 
 #include "config/field_info.h"
+#include "exchange/known_fields.h"
 #include "law/angle.h"
 #include "model/attention_angle.h"
 #include "model/attention_score.h"
-#include "model/registry.h"
 
 namespace longreach::exchange {
 
@@ -16,6 +16,20 @@ namespace {
 
 using model::AttentionConfig;
 using model::ModelConfig;
+
+constexpr std::string_view own_model_fields[] = {".embedding_norm",
+                                                 ".positions",
+                                                 ".norm",
+                                                 ".mlp",
+                                                 ".residual.x0",
+                                                 ".residual.unet",
+                                                 ".residual.values",
+                                                 ".residual.value_embeddings",
+                                                 ".residual.backout",
+                                                 ".head.softcap"};
+constexpr std::string_view own_layout_fields[] = {
+    ".window",  ".chunk", ".position", ".angle", ".qk",          ".bias", ".scale",    ".distance",
+    ".softcap", ".score", ".params",   ".sink",  ".output_norm", ".gate", ".pre_norm", ".post_norm"};
 
 bool solves(const law::Formula& f) {  // it has a function that is solved for, which torch lacks
     if (f == nullptr || f->kind != law::Node::Kind::call) return false;
@@ -40,10 +54,7 @@ std::string beyond_score(const model::LayerScore& score) {
 
 std::string beyond_attention(const ModelConfig& m, int64_t layer) {
     const AttentionConfig& a = m.layer_attention(layer);
-    if (const std::string_view part = model::not_exported(a); !part.empty()) return std::string(part);
-    if (a.conv.size > 0) return "conv";
-    if (a.forget != model::ForgetKind::none) return "forget";
-    if (a.normaliser != model::Normaliser::softmax) return "normaliser";
+    if (const std::string field = unknown_field(a, own_layout_fields); !field.empty()) return field;
     const law::Angle angle = model::trained_angle(m, layer);
     if (!angle.growth.empty()) return "an angle with growth";
     for (const law::Formula& f : angle.near)
@@ -91,59 +102,9 @@ void set_angles(json::Value& settings, const law::Angle& angle) {
     settings.set("theta", theta).set("angles", angles);
 }
 
-const char* qk_name(model::QkKind kind) {
-    using model::QkKind;
-    switch (kind) {
-        case QkKind::none:
-            return "none";
-        case QkKind::qk_rms:
-            return "qk_rms";
-        case QkKind::qk_rms_w:
-            return "qk_rms_w";
-        case QkKind::qk_ln:
-            return "qk_ln";
-        case QkKind::qk_l2:
-            return "qk_l2";
-        case QkKind::qk_rms_eps:
-            return "qk_rms_eps";
-        case QkKind::qna:
-            return "qna";
-        case QkKind::kna:
-            return "kna";
-        case QkKind::cosa:
-            return "cosa";
-        case QkKind::qkv_rms_w:
-            return "qkv_rms_w";
-        case QkKind::qkv_ln:
-            return "qkv_ln";
-        case QkKind::kna_w:
-            return "kna_w";
-        case QkKind::qk_rms_full:
-            return "qk_rms_full";
-    }
-    return "";
-}
-
-const char* norm_name(model::OutputNorm kind) {
-    switch (kind) {
-        case model::OutputNorm::none:
-            return "none";
-        case model::OutputNorm::head:
-            return "head";
-        case model::OutputNorm::all:
-            return "all";
-        case model::OutputNorm::position:
-            return "position";
-    }
-    return "";
-}
-
-json::Value gate_of(const AttentionConfig& a, int64_t width) {
+json::Value gate_of(const AttentionConfig& a, const json::Value& kind, int64_t width) {
     const bool sparse = a.gate.kind == model::GateKind::sparse;
-    const char* kind = a.gate.kind == model::GateKind::none          ? "none"
-                       : a.gate.kind == model::GateKind::elementwise ? "elementwise"
-                                                                     : "headwise";
-    return json::Value::object({{"kind", kind},
+    return json::Value::object({{"kind", sparse ? json::Value("headwise") : kind},
                                 {"channels", sparse ? model::sparse_gate_channels : width},
                                 {"factor", a.gate.doubled ? 2 : 1}});
 }
@@ -152,19 +113,21 @@ json::Value layer_settings(const ModelConfig& m, int64_t layer, const model::Par
     const AttentionConfig& a = m.layer_attention(layer);
     using model::NormPlacement;
     const NormPlacement placement = m.norm.placement;
+    const config::FieldInfo fields = config::describe(a);
+    const auto value = [&](const char* path) { return config::held_field(fields, path)->value; };
     json::Value s = json::Value::object();
     s.set("heads", a.heads)
         .set("kv_heads", a.kv())
         .set("head_dim", a.head_dim)
         .set("window", a.window)
         .set("chunk", a.chunk)
-        .set("qk", qk_name(a.qk.kind))
+        .set("qk", value("qk.kind"))
         .set("qk_eps", a.qk.eps)
         .set("count_visible", a.scale.scale_n == model::ScaleCount::visible)
         .set("sink", a.sink == model::SinkKind::none ? "none" : "some")
-        .set("output_norm", norm_name(a.output_norm.kind))
+        .set("output_norm", value("output_norm.kind"))
         .set("output_factor", json::Value())
-        .set("gate", gate_of(a, m.width))
+        .set("gate", gate_of(a, value("gate.kind"), m.width))
         .set("pre_norm",
              a.pre_norm && placement != NormPlacement::hybrid && placement != NormPlacement::behind)
         .set("post_norm",
@@ -177,52 +140,10 @@ json::Value layer_settings(const ModelConfig& m, int64_t layer, const model::Par
     return s;
 }
 
-const char* mlp_name(model::MlpKind kind) {
-    switch (kind) {
-        case model::MlpKind::relu2:
-            return "relu2";
-        case model::MlpKind::gelu:
-            return "gelu";
-        case model::MlpKind::gelu_tanh:
-            return "gelu_tanh";
-        case model::MlpKind::swiglu:
-            return "swiglu";
-        case model::MlpKind::geglu_tanh:
-            return "geglu_tanh";
-    }
-    return "";
-}
-
-const char* placement_name(model::NormPlacement placement) {
-    switch (placement) {
-        case model::NormPlacement::pre:
-            return "pre";
-        case model::NormPlacement::peri:
-            return "peri";
-        case model::NormPlacement::hybrid:
-            return "hybrid";
-        case model::NormPlacement::behind:
-            return "behind";
-    }
-    return "";
-}
-
-json::Value softcap_of(const model::SoftcapConfig& cap) {
-    const char* kind = cap.kind == Softcap::none ? "none" : cap.kind == Softcap::tanh ? "tanh" : "sigmoid";
-    return json::Value::object(
-        {{"kind", kind}, {"cap", cap.cap}, {"shift", cap.shift}, {"temperature", cap.temperature}});
-}
-
-// The section "model" of a config, with which the model can be imported again.
-json::Value to_json(const ModelConfig& m) {
-    return config::to_json(config::describe(m));
-}
-
 }  // namespace
 
 std::string beyond_own_form(const ModelConfig& m) {
-    if (m.residual.smear) return "model.residual.smear";
-    if (m.loops > 1) return "model.loops";
+    if (const std::string field = unknown_field(m, own_model_fields); !field.empty()) return "model." + field;
     for (int64_t l = 0; l < m.layers; ++l)
         if (const std::string beyond = beyond_attention(m, l); !beyond.empty())
             return m.layout_path(l) + ": " + beyond;
@@ -237,17 +158,19 @@ json::Value own_config(const ModelConfig& m, const model::ParamTable& table) {
         tensors.set(param.name, shape);
     }
     for (int64_t l = 0; l < m.layers; ++l) layers.push(layer_settings(m, l, table));
+    const config::FieldInfo fields = config::describe(m);
+    const auto value = [&](const char* path) { return config::held_field(fields, path)->value; };
     json::Value own = json::Value::object();
-    own.set("norm", m.norm.kind == NormKind::layer ? "layer" : "rms")
+    own.set("norm", value("norm.kind"))
         .set("eps", m.norm.eps)
-        .set("placement", placement_name(m.norm.placement))
-        .set("mlp", mlp_name(m.mlp.kind))
+        .set("placement", value("norm.placement"))
+        .set("mlp", value("mlp.kind"))
         .set("embedding_norm", m.embedding_norm)
         .set("positions", m.positions)
         .set("unet", m.residual.unet)
         .set("backout", m.residual.backout)
         .set("values_first", m.residual.values == model::ValueMix::first)
-        .set("head_softcap", softcap_of(m.head.softcap))
+        .set("head_softcap", config::to_json(*config::held_field(fields, "head.softcap")))
         .set("tensors", tensors)
         .set("layers", layers);
     const AttentionConfig& first = m.layer_attention(0);
@@ -266,7 +189,7 @@ json::Value own_config(const ModelConfig& m, const model::ParamTable& table) {
          {"max_position_embeddings", m.train_context},
          {"tie_word_embeddings", false},  // a tied head is one tensor
          {"longreach", own},
-         {"longreach_model", to_json(m)}});
+         {"longreach_model", config::to_json(fields)}});
 }
 
 }  // namespace longreach::exchange

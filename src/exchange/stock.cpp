@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "exchange/known_fields.h"
 #include "model/attention_angle.h"
-#include "model/registry.h"
 
 namespace longreach::exchange {
 
@@ -16,40 +16,23 @@ using model::AttentionConfig;
 using model::ModelConfig;
 using model::QkKind;
 
+constexpr std::string_view stock_model_fields[] = {".norm.gain", ".norm.eps", ".mlp.hidden",
+                                                   ".mlp.bias",  ".mlp.kind", ".embedding_norm"};
+// scale_n: nothing depends on it where score and scale are plain.
+constexpr std::string_view stock_layout_fields[] = {
+    ".window", ".position.base", ".position.scaling", ".qk.kind", ".qk.eps", ".bias", ".scale.scale_n"};
+
 // What no class has, as a reason; "" if there is nothing of it.
 std::string unusual_model(const ModelConfig& m) {
     if (m.embedding_norm) return "model.embedding_norm";
-    if (m.loops > 1) return "model.loops";
-    if (m.norm.kind != NormKind::rms) return "model.norm.kind layer";
-    if (m.norm.placement != model::NormPlacement::pre) return "model.norm.placement";
     if (m.mlp.kind != model::MlpKind::swiglu) return "model.mlp.kind (not swiglu)";
-    if (m.positions > 0) return "model.positions";
-    const model::ResidualConfig& r = m.residual;
-    if (r.x0 || r.unet || r.smear || r.backout >= 0 || r.values != model::ValueMix::none ||
-        r.value_embeddings > 0)
-        return "model.residual";
-    if (m.head.softcap.kind != Softcap::none) return "model.head.softcap";
-    return {};
+    const std::string field = unknown_field(m, stock_model_fields);
+    return field.empty() ? "" : "model." + field;
 }
 
 std::string unusual_attention(const AttentionConfig& a) {
-    if (const std::string_view part = model::not_exported(a); !part.empty()) return std::string(part);
-    if (a.written() || a.distance.kind != "none") return "score or distance";
-    if (a.scale.kind != "none" || a.scale.base != 0 || a.scale.learned()) return "scale";
-    if (a.softcap > 0) return "softcap";
     if (a.bias == model::AttentionBias::qkv) return "bias qkv";
-    if (!a.angle.is_null()) return "angle";
-    if (a.position.kind != model::PositionKind::rope) return "position.kind";
-    if (a.chunk > 0) return "chunk";
-    if (a.sink != model::SinkKind::none) return "sink";
-    if (a.conv.size > 0) return "conv";
-    if (a.output_norm.kind != model::OutputNorm::none) return "output_norm";
-    if (a.gate.kind != model::GateKind::none) return "gate";
-    if (!a.pre_norm) return "pre_norm false";
-    if (a.post_norm) return "post_norm";
-    if (a.forget != model::ForgetKind::none) return "forget";
-    if (a.normaliser != model::Normaliser::softmax) return "normaliser";
-    return {};
+    return unknown_field(a, stock_layout_fields);
 }
 
 // The attention that all layers share but for their windows, of which there is at most one size.

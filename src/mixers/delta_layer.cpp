@@ -17,10 +17,6 @@ InitRule uniform(const ModelConfig& model, int64_t fan_in) {
 // |x| is sqrt(|x|^2 + this).
 constexpr double least_square = 1e-6;
 
-const char* without_correction(const AttentionConfig& layout) {
-    return layout.delta.additive ? " that adds to its state without correcting it" : "";
-}
-
 }  // namespace
 
 DeltaProjection::DeltaProjection(ParamTable& table, const ModelConfig& model, const std::string& name,
@@ -305,14 +301,6 @@ double DeltaLayer::flops_per_token(int64_t) const {
 
 void check_delta(const LayoutRules& rules) {
     rules.needs_multiple_of_4(".delta.value_dim", rules.a.delta.value_dim);
-}
-
-std::string gdn_words(const AttentionConfig& layout) {
-    return std::string("Gated DeltaNet") + without_correction(layout);
-}
-
-std::string kda_words(const AttentionConfig& layout) {
-    return std::string("Kimi Delta Attention") + without_correction(layout);
 }
 
 }  // namespace longreach::model

@@ -43,8 +43,6 @@ class DeltaProjection {
 int64_t delta_state(const AttentionConfig& layout);  // numbers in the state of a layer
 
 void check_delta(const LayoutRules& rules);
-std::string gdn_words(const AttentionConfig& layout);
-std::string kda_words(const AttentionConfig& layout);
 
 class DeltaLayer : public Mixer {
   public:

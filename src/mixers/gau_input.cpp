@@ -116,8 +116,4 @@ void check_gau_norms(const ModelConfig& model, const LayoutRules& rules) {
                     "model.norm.placement");
 }
 
-std::string gau_words(const AttentionConfig&) {
-    return "gated attention units";
-}
-
 }  // namespace longreach::model

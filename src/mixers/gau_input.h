@@ -14,7 +14,6 @@ namespace longreach::model {
 
 void check_gau(const LayoutRules& rules);
 void check_gau_norms(const ModelConfig& model, const LayoutRules& rules);
-std::string gau_words(const AttentionConfig& layout);
 
 class GauInput : public QkvHeads {
   public:

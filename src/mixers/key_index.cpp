@@ -86,8 +86,4 @@ void check_index(const LayoutRules& rules) {
         rules.refuse(".index_heads", "an index of keys learns from the softmax", ".normaliser");
 }
 
-std::string index_words(const AttentionConfig& layout) {
-    return fmt::format("an index of keys of {} heads", layout.index_heads);
-}
-
 }  // namespace longreach::model

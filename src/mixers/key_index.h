@@ -18,7 +18,6 @@
 namespace longreach::model {
 
 void check_index(const LayoutRules& rules);
-std::string index_words(const AttentionConfig& layout);
 
 class KeyIndex {
   public:

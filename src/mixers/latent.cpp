@@ -245,8 +245,4 @@ void check_latent_values(const ModelConfig& model, const LayoutRules& rules) {
            "a generation keeps latents, not the values into which value embeddings are mixed");
 }
 
-std::string latent_words(const AttentionConfig& layout) {
-    return fmt::format("keys and values made of a latent of {} channels", layout.latent.width);
-}
-
 }  // namespace longreach::model

@@ -21,7 +21,6 @@ namespace longreach::model {
 
 void check_latent(const LayoutRules& rules);
 void check_latent_values(const ModelConfig& model, const LayoutRules& rules);
-std::string latent_words(const AttentionConfig& layout);
 
 class Latent : public QkvSource {
   public:

@@ -43,51 +43,42 @@ constexpr std::string_view simplicial_fields[] = {".simplicial"};
 constexpr MixerType types[] = {
     {.kind = MixerKind::attention,
      .help = "attention, as the other keys say",
-     .part = {.field = ".mixer", .word = "attention", .exported = true},
+     .part = {.field = ".mixer", .word = "attention"},
      .attends = true,
      .reads = attention_fields,
      .construct = attention},
     {.kind = MixerKind::gdn,
      .help = "Gated DeltaNet: a state of head_dim x value_dim per head that decays and is corrected by the "
              "delta rule",
-     .part = {.field = ".mixer",
-              .word = "gdn",
-              .words = gdn_words,
-              .sources = "yang2024gdn",
-              .check = check_delta},
+     .words = "Gated DeltaNet",
+     .sources = "yang2024gdn",
+     .part = {.field = ".mixer", .word = "gdn", .check = check_delta},
      .reads = delta_fields,
      .construct = make<DeltaLayer>,
      .state = delta_state},
     {.kind = MixerKind::kda,
      .help = "Kimi Delta Attention: the same with a decay for every key channel",
-     .part = {.field = ".mixer",
-              .word = "kda",
-              .words = kda_words,
-              .sources = "kimi2025linear",
-              .check = check_delta},
+     .words = "Kimi Delta Attention",
+     .sources = "kimi2025linear",
+     .part = {.field = ".mixer", .word = "kda", .check = check_delta},
      .reads = delta_fields,
      .construct = make<DeltaLayer>,
      .state = delta_state},
     {.kind = MixerKind::gau,
      .help = "gated attention unit, in place of attention and MLP: one query and key of head_dim channels, "
              "heads * head_dim channels of values and of gates",
-     .part = {.field = ".mixer",
-              .word = "gau",
-              .words = gau_words,
-              .sources = "hua2022gau",
-              .check = check_gau,
-              .check_model = check_gau_norms},
+     .words = "gated attention units",
+     .sources = "hua2022gau",
+     .part = {.field = ".mixer", .word = "gau", .check = check_gau, .check_model = check_gau_norms},
      .attends = true,
      .reads = attention_fields,
      .has_mlp = false,
      .construct = attend<GauInput>},
     {.kind = MixerKind::simplicial,
      .help = "2-simplicial attention: a query weighs pairs of keys within two windows; on a CPU only",
-     .part = {.field = ".mixer",
-              .word = "simplicial",
-              .no_gpu = "no GPU computes simplicial",
-              .words = simplicial_words,
-              .sources = "roy2025simplex clift2019simplicial"},
+     .words = "2-simplicial attention",
+     .sources = "roy2025simplex clift2019simplicial",
+     .part = {.field = ".mixer", .word = "simplicial", .no_gpu = "no GPU computes simplicial"},
      .reads = simplicial_fields,
      .construct = make<SimplicialLayer>},
 };
@@ -98,20 +89,10 @@ struct OptionalPart {
 };
 
 constexpr OptionalPart optional_parts[] = {
-    {{.field = ".latent.width",
-      .words = latent_words,
-      .sources = "deepseek2024v2",
-      .check = check_latent,
-      .check_model = check_latent_values},
+    {{.field = ".latent.width", .check = check_latent, .check_model = check_latent_values},
      [](const AttentionConfig& a) { return a.attends() && a.latent; }},
-    {{.field = ".index_heads",
-      .no_gpu = "no GPU trains an index of keys",
-      .words = index_words,
-      .sources = "deepseek2025v32",
-      .check = check_index},
+    {{.field = ".index_heads", .no_gpu = "no GPU trains an index of keys", .check = check_index},
      [](const AttentionConfig& a) { return a.attends() && a.index_heads > 0; }},
-    {{.field = ".delta.additive", .sources = "dao2024mamba2"},
-     [](const AttentionConfig& a) { return mixer_type(a.mixer).state != nullptr && a.delta.additive; }},
 };
 
 bool reads(const MixerType& type, std::string_view key) {
@@ -152,11 +133,12 @@ void check_parts(const LayoutRules& rules) {
         if (own.attends && one.part.check != nullptr) one.part.check(rules);
 }
 
-std::vector<const LayerPart*> all_parts() {
-    std::vector<const LayerPart*> parts;
-    for (const MixerType& type : types) parts.push_back(&type.part);
-    for (const OptionalPart& one : optional_parts) parts.push_back(&one.part);
-    return parts;
+bool reads(const AttentionConfig& layout, std::string_view field) {
+    const MixerType& own = mixer_type(layout.mixer);
+    for (const MixerType& type : types)
+        for (const std::string_view key : type.reads)
+            if (field == key || (field.starts_with(key) && field[key.size()] == '.')) return reads(own, key);
+    return true;
 }
 
 std::vector<const LayerPart*> parts_of(const AttentionConfig& layout) {
@@ -164,12 +146,6 @@ std::vector<const LayerPart*> parts_of(const AttentionConfig& layout) {
     for (const OptionalPart& one : optional_parts)
         if (one.used(layout)) parts.push_back(&one.part);
     return parts;
-}
-
-std::string_view not_exported(const AttentionConfig& layout) {
-    for (const LayerPart* part : parts_of(layout))
-        if (!part->exported) return part->field.substr(1);
-    return {};
 }
 
 }  // namespace longreach::model

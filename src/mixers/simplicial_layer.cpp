@@ -151,9 +151,4 @@ double SimplicialLayer::flops_per_token(int64_t length) const {
            simplicial_pairs(length, windows_.window, windows_.second_window);
 }
 
-std::string simplicial_words(const AttentionConfig& layout) {
-    return fmt::format("2-simplicial attention with windows of {} and {} keys",
-                       grouped(layout.simplicial.window), grouped(layout.simplicial.second_window));
-}
-
 }  // namespace longreach::model

@@ -15,7 +15,6 @@
 
 namespace longreach::model {
 
-std::string simplicial_words(const AttentionConfig& layout);
 
 class SimplicialLayer : public Mixer {
   public:

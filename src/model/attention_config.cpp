@@ -22,7 +22,7 @@ void PositionConfig::fields(config::Fields& f) {
                             {PositionKind::evaluation_only, "yarn", "scaling.kind, or eval.rope"},
                             {PositionKind::evaluation_only, "ntk", "scaling.kind, or eval.rope"},
                             {PositionKind::evaluation_only, "pi", "scaling.kind, or eval.rope"}},
-                           {"rotary position embedding of queries and keys"});
+                           {.help = "rotary position embedding of queries and keys", .of_library = true});
     f.number("base", base, {.min = 1, .max = 1e12, .open_min = true},
              {.help = "geometric: theta_m = base^(-2m/d); linspace: the slowest kept pair has theta = 1/base",
               .acts = config::unless("kind", "nope")});
@@ -49,7 +49,8 @@ void ScalingConfig::fields(config::Fields& f) {
              "pairs that turn `fast` times over original_context as they are, those below `slow` divided by "
              "k, a ramp between; and scores times (0.1 log k + 1)^2"},
             {"llama3", "the same with a ramp in turns, and scores as they are"}},
-           {"how the angles of training are scaled; they are those of eval.rope.kind"});
+           {.help = "how the angles of training are scaled; they are those of eval.rope.kind",
+            .of_library = true});
     f.number("factor", factor, {.min = 0, .max = 1e6},
              {.help = "k; 0: L_train / original_context", .acts = active});
     f.integer(
@@ -91,7 +92,7 @@ void ScaleConfig::fields(config::Fields& f) {
             {"cosa_logn", "4 log n on cosines"},
             {"gradmax_gauss", "0.84 sqrt(log n)"},
             {"qknorm_g", "r on cosines, from log2(L_train^2 - L_train)"}},
-           {"factor f(n) of the scores of a query that sees n keys"});
+           {.help = "factor f(n) of the scores of a query that sees n keys", .of_library = true});
     f.number(
         "base", base, non_negative,
         {"scale of <q, k> in the unscaled model, 0: 1/sqrt(head_dim), or 1 where qk.kind says so; kind none: "
@@ -171,20 +172,30 @@ void QkConfig::fields(config::Fields& f) {
     f.choice<QkKind>(
         "kind", kind,
         {{QkKind::none, "none", "queries and keys as projected"},
-         {QkKind::qk_rms, "qk_rms", "parameter-free RMS norm of every head's query and key"},
-         {QkKind::qk_rms_w, "qk_rms_w", "RMS norm with a learned gain, shared by the heads"},
+         {QkKind::qk_rms, "qk_rms", "parameter-free RMS norm of every head's query and key",
+          "RMS-normed queries and keys", "nor2025"},
+         {QkKind::qk_rms_w, "qk_rms_w", "RMS norm with a learned gain, shared by the heads",
+          "RMS-normed queries and keys with a learned gain", "nor2025"},
          {QkKind::qk_rms_full, "qk_rms_full",
-          "RMS norm over the channels of all heads together, with a learned gain of each channel"},
-         {QkKind::qk_ln, "qk_ln", "LayerNorm with a learned gain and bias"},
+          "RMS norm over the channels of all heads together, with a learned gain of each channel",
+          "RMS norm of queries and of keys over all heads", "olmo2025"},
+         {QkKind::qk_ln, "qk_ln", "LayerNorm with a learned gain and bias", "LayerNorm of queries and keys",
+          "dehghani2023"},
          {QkKind::qk_l2, "qk_l2",
-          "unit vectors; scores are sqrt(head_dim) cos, or cos under a scale for cosines"},
-         {QkKind::qk_rms_eps, "qk_rms_eps", "RMS norm with a learned eps, one for queries, one for keys"},
-         {QkKind::qna, "qna", "<q/|q|, k>"},
-         {QkKind::kna, "kna", "<q, k/|k|>"},
-         {QkKind::kna_w, "kna_w", "<q, gain k/|k|>, the gain learned and shared by the heads"},
-         {QkKind::cosa, "cosa", "cos(q, k), under a scale for cosines"},
-         {QkKind::qkv_rms_w, "qkv_rms_w", "RMS norm with a learned gain of queries, keys and values"},
-         {QkKind::qkv_ln, "qkv_ln", "LayerNorm with a learned gain and bias of queries, keys and values"}},
+          "unit vectors; scores are sqrt(head_dim) cos, or cos under a scale for cosines",
+          "queries and keys of length one", "henry2020"},
+         {QkKind::qk_rms_eps, "qk_rms_eps", "RMS norm with a learned eps, one for queries, one for keys",
+          "RMS-normed queries and keys with a learned epsilon", "nor2025"},
+         {QkKind::qna, "qna", "<q/|q|, k>", "queries of length one", "su9859"},
+         {QkKind::kna, "kna", "<q, k/|k|>", "keys of length one", "su9859"},
+         {QkKind::kna_w, "kna_w", "<q, gain k/|k|>, the gain learned and shared by the heads",
+          "keys of length one with a learned gain", "su9859"},
+         {QkKind::cosa, "cosa", "cos(q, k), under a scale for cosines", "cosines of queries and keys",
+          "su9859 henry2020"},
+         {QkKind::qkv_rms_w, "qkv_rms_w", "RMS norm with a learned gain of queries, keys and values",
+          "RMS-normed queries, keys and values with learned gains", "zhuo2025hybridnorm"},
+         {QkKind::qkv_ln, "qkv_ln", "LayerNorm with a learned gain and bias of queries, keys and values",
+          "LayerNorm of queries, keys and values", "zhuo2025hybridnorm"}},
         {"treatment of queries and keys before rotary"});
     f.number(
         "eps", eps, positive,
@@ -207,7 +218,7 @@ void DistanceConfig::fields(config::Fields& f) {
          {"alibi", "z - m_h t with fixed slopes m_h"},
          {"kerple_log", "z - p_h log(1 + a_h t), p and a learned per head"},
          {"kerple_power", "z - a_h t^p_h, p and a learned per head"}},
-        {"how scores depend on the distance t between query and key"});
+        {.help = "how scores depend on the distance t between query and key", .of_library = true});
     f.number("tau", tau, positive, {"scale_invariant, log_bias, si_interp: length scale, in tokens"});
     f.flag("learn_tau", learn_tau, {"scale_invariant, log_bias: learn log(tau), one per layer"});
     f.number("decay", decay, {.min = -1e6, .max = 1e6},
@@ -222,7 +233,9 @@ void DistanceConfig::fields(config::Fields& f) {
 
 void ConvConfig::fields(config::Fields& f) {
     f.integer("size", size, {.min = 0, .max = 16},
-              {"positions K of a causal depthwise convolution after the projections; 0: none"});
+              {.help = "positions K of a causal depthwise convolution after the projections; 0: none",
+               .words = "convolutions of {} positions",
+               .sources = "jordan2024"});
     constexpr config::Acts some = config::unless("size", "0");
     f.flag("queries", queries, {.help = "convolve queries", .acts = some});
     f.flag("keys", keys, {.help = "convolve keys", .acts = some});
@@ -230,12 +243,14 @@ void ConvConfig::fields(config::Fields& f) {
 }
 
 void OutputNormConfig::fields(config::Fields& f) {
-    f.choice<OutputNorm>("kind", kind,
-                         {{OutputNorm::none, "none"},
-                          {OutputNorm::head, "head", "over the channels of each head"},
-                          {OutputNorm::all, "all", "over the channels of all heads together"},
-                          {OutputNorm::position, "position", "no norm: the factor of the position"}},
-                         {"RMS norm of the attention output, before gate and projection"});
+    f.choice<OutputNorm>(
+        "kind", kind,
+        {{OutputNorm::none, "none"},
+         {OutputNorm::head, "head", "over the channels of each head", "a norm of each head's output"},
+         {OutputNorm::all, "all", "over the channels of all heads together", "a norm of the output"},
+         {OutputNorm::position, "position", "no norm: the factor of the position",
+          "a factor of the output by position"}},
+        {.help = "RMS norm of the attention output, before gate and projection", .sources = "nor2025"});
     f.flag("gain", gain,
            {.help = "learn a per-channel gain (head: shared by the heads)",
             .acts = config::only("kind", "head all")});
@@ -246,12 +261,14 @@ void OutputNormConfig::fields(config::Fields& f) {
 }
 
 void GateConfig::fields(config::Fields& f) {
-    f.choice<GateKind>("kind", kind,
-                       {{GateKind::none, "none"},
-                        {GateKind::headwise, "headwise", "one gate per head"},
-                        {GateKind::elementwise, "elementwise", "one gate per channel"},
-                        {GateKind::sparse, "sparse", "one gate per head, from the first 12 input channels"}},
-                       {"gates on the attention output, computed from the attention's input"});
+    f.choice<GateKind>(
+        "kind", kind,
+        {{GateKind::none, "none"},
+         {GateKind::headwise, "headwise", "one gate per head", "a gate per head", "qiu2025gated"},
+         {GateKind::elementwise, "elementwise", "one gate per channel", "a gate per channel", "qiu2025gated"},
+         {GateKind::sparse, "sparse", "one gate per head, from the first 12 input channels",
+          "a gate per head that reads twelve channels", "jordan2024"}},
+        {"gates on the attention output, computed from the attention's input"});
     constexpr config::Acts some = config::unless("kind", "none");
     f.flag("doubled", doubled, {.help = "2 sigmoid(u) instead of sigmoid(u)", .acts = some});
     f.flag("zero_init", zero_init,
@@ -263,24 +280,31 @@ void DeltaConfig::fields(config::Fields& f) {
               {"channels of a head's values; head_dim are those of its keys; 0: head_dim"});
     f.integer("conv", conv, {.min = 0, .max = 16},
               {"positions K of the causal depthwise convolution of queries, keys and values; 0: none"});
-    f.flag("additive", additive,
-           {"add beta v to the state without taking back what it holds for the key: the recurrence of "
-            "Mamba-2 (gdn), of gated linear attention (kda)"});
+    f.flag(
+        "additive", additive,
+        {.help = "add beta v to the state without taking back what it holds for the key: the recurrence of "
+                 "Mamba-2 (gdn), of gated linear attention (kda)",
+         .words = "states that are added to without correction",
+         .sources = "dao2024mamba2"});
 }
 
 void SimplicialConfig::fields(config::Fields& f) {
     // The kernel keeps two matrices of second_window x window scores for each thread: of 16 MiB each at most.
     f.integer("window", window, {.min = 1, .max = 1 << 14, .tokens = true},
-              {"first keys of a pair that a query sees, its own included"});
+              {.help = "first keys of a pair that a query sees, its own included",
+               .words = "a window of {} first keys"});
     f.integer("second_window", second_window, {.min = 1, .max = 256, .tokens = true},
-              {"second keys of a pair; the time of a step grows with the product of both windows"});
+              {.help = "second keys of a pair; the time of a step grows with the product of both windows",
+               .words = "a window of {} second keys"});
 }
 
 void LatentConfig::fields(config::Fields& f) {
     f.integer(
         "width", width, {.min = 0, .max = most_kept},
-        {"channels of the normed latent of which the keys and values of all heads are made, and which a "
-         "generation keeps in their place; 0: keys and values are projected from the input"});
+        {.help = "channels of the normed latent of which the keys and values of all heads are made, and "
+                 "which a generation keeps in their place; 0: keys and values are projected from the input",
+         .words = "keys and values made of a latent of {} channels",
+         .sources = "deepseek2024v2"});
     f.integer("shared", shared, {.min = 0, .max = 256},
               {.help = "the last channels of every head, whose keys are projected from the input, the same "
                        "for all heads; positions turn these channels alone",
@@ -294,7 +318,8 @@ void LatentConfig::fields(config::Fields& f) {
 
 void AttentionConfig::fields(config::Fields& f) {
     std::vector<config::Named<MixerKind>> mixers;
-    for (const MixerType& type : mixer_types()) mixers.push_back({type.kind, type.name(), type.help});
+    for (const MixerType& type : mixer_types())
+        mixers.push_back({type.kind, type.name(), type.help, type.words, type.sources});
     f.choice<MixerKind>(
         "mixer", mixer, mixers,
         {"what moves information between positions; gdn and kda read heads, head_dim, delta, pre_norm and "
@@ -309,17 +334,19 @@ void AttentionConfig::fields(config::Fields& f) {
     f.section("latent", latent,
               {"keys and values made of one latent per token (multi-head latent attention)"});
     f.integer("window", window, {.min = 0, .max = int64_t{1} << 40, .tokens = true},
-              {"keys a query sees, its own included (key j visible to query i if i - j < window); 0: all "
-               "before it"});
+              {.help = "keys a query sees, its own included (key j visible to query i if i - j < window); 0: "
+                       "all before it",
+               .words = "a window of {} keys"});
     f.integer("chunk", chunk, {.min = 0, .max = int64_t{1} << 40, .tokens = true},
-              {"positions per block; a query sees only keys of its own block; 0: no blocks"});
+              {.help = "positions per block; a query sees only keys of its own block; 0: no blocks",
+               .words = "chunks of {} positions"});
     f.section("position", position, {"rotary position embedding"});
     f.any("angle", angle,
-          {"the angle by which channel pair m turns at position p: a formula, \"p * 10000^(-2*m/d)\", or the "
-           "name "
-           "of an angle (longreach laws); {\"near\": that, \"growth\": g}: the pair of a query at i and a "
-           "key at j also "
-           "counts exp(g(i) - g(j)) times; null: as position says"});
+          {.help =
+               "the angle by which channel pair m turns at position p: a formula, \"p * 10000^(-2*m/d)\", or "
+               "the name of an angle (longreach laws); {\"near\": that, \"growth\": g}: the pair of a query "
+               "at i and a key at j also counts exp(g(i) - g(j)) times; null: as position says",
+           .of_library = true});
     f.section("conv", conv, {"short causal convolution of queries, keys and values"});
     f.section("qk", qk, {"normalisation of queries and keys"});
     f.choice<AttentionBias>("bias", bias,
@@ -330,36 +357,41 @@ void AttentionConfig::fields(config::Fields& f) {
     f.section("scale", scale, {"score factor by the number of keys"});
     f.section("distance", distance, {"score transform by distance"});
     f.number("softcap", softcap, non_negative,
-             {"c: scores become c tanh(z / c) before factors by n and t; 0: none"});
-    f.any(
-        "score", score,
-        {"the score as a formula of z, n, t and more, as the name of a law (longreach laws), or as a list of "
-         "both, applied in order; null: as scale, distance and softcap say"});
+             {.help = "c: scores become c tanh(z / c) before factors by n and t; 0: none",
+              .sources = "gemma2024"});
+    f.any("score", score,
+          {.help = "the score as a formula of z, n, t and more, as the name of a law (longreach laws), or as "
+                   "a list "
+                   "of both, applied in order; null: as scale, distance and softcap say",
+           .of_library = true});
     f.variations("params", params, ScoreParameterConfig(),
                  {"parameters of the formulas in score and angle, by name"});
-    f.choice<SinkKind>("sink", sink,
-                       {{SinkKind::none, "none"},
-                        {SinkKind::zero, "zero", "the softmax denominator has one more term, exp(0)"},
-                        {SinkKind::learned, "learned", "exp(s), s learned per head from 0"}},
-                       {"attention that goes nowhere"});
+    f.choice<SinkKind>(
+        "sink", sink,
+        {{SinkKind::none, "none"},
+         {SinkKind::zero, "zero", "the softmax denominator has one more term, exp(0)", "a sink of score 0"},
+         {SinkKind::learned, "learned", "exp(s), s learned per head from 0", "a learned sink per head"}},
+        {.help = "attention that goes nowhere", .sources = "openai2025gptoss"});
     f.choice<ForgetKind>("forget", forget,
                          {{ForgetKind::none, "none"},
                           {ForgetKind::head, "head",
                            "scores gain the sum of log f over the positions behind the key up to the query; "
-                           "f = sigmoid(<w, x> + b) "
-                           "per head from the attention's input x"}},
+                           "f = sigmoid(<w, x> + b) per head from the attention's input x",
+                           "a forget gate per head", "lin2025fox"}},
                          {"forget gates: weights fade by the content between key and query"});
     f.choice<Normaliser>(
         "normaliser", normaliser,
         {{Normaliser::softmax, "softmax", "exp(score) over their sum"},
          {Normaliser::stick_breaking, "stick_breaking",
           "each key, from the nearest on, takes the share sigmoid(score) of what nearer ones left; "
-          "a query does not see its own key, and what is left in the end has no value"}},
+          "a query does not see its own key, and what is left in the end has no value",
+          "stick-breaking in place of the softmax", "tan2024stick"}},
         {"how scores become weights"});
     f.integer("index_heads", index_heads, {.min = 0, .max = 64},
-              {"heads of an index of keys, which learns which keys the layer's heads weigh most "
-               "(eval.top_k_by); on a "
-               "CPU alone; 0: none"});
+              {.help = "heads of an index of keys, which learns which keys the layer's heads weigh most "
+                       "(eval.top_k_by); on a CPU alone; 0: none",
+               .words = "an index of keys of {} heads",
+               .sources = "deepseek2025v32"});
     f.section("output_norm", output_norm, {"norm of the attention output"});
     f.section("gate", gate, {"gates on the attention output"});
     f.section("delta", delta, {"the gated delta rule of mixers gdn and kda"});

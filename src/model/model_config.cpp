@@ -18,18 +18,21 @@ constexpr config::NumberRange non_negative{.min = 0, .max = 1e30};
 
 void NormConfig::fields(config::Fields& f) {
     f.choice<NormKind>("kind", kind,
-                       {{NormKind::rms, "rms", "x / sqrt(mean(x^2) + eps)"},
-                        {NormKind::layer, "layer", "(x - mean) / sqrt(variance + eps)"}},
+                       {{NormKind::rms, "rms", "x / sqrt(mean(x^2) + eps)", "RMS norms"},
+                        {NormKind::layer, "layer", "(x - mean) / sqrt(variance + eps)", "LayerNorms"}},
                        {"normalisation before attention, MLP and head"});
     f.flag("gain", gain, {"learn a per-channel gain (and, for layer, a bias); false: parameter-free"});
     f.number("eps", eps, positive, {"added to the mean square (variance)"});
     f.choice<NormPlacement>(
         "placement", placement,
-        {{NormPlacement::pre, "pre", "x + Module(Norm(x))"},
-         {NormPlacement::peri, "peri", "x + Norm(Module(Norm(x))), the outer norm with a learned gain"},
+        {{NormPlacement::pre, "pre", "x + Module(Norm(x))", "in front of every module"},
+         {NormPlacement::peri, "peri", "x + Norm(Module(Norm(x))), the outer norm with a learned gain",
+          "before and after every module", "kim2025periln"},
          {NormPlacement::hybrid, "hybrid",
-          "y = x + Attention(x) with normed queries, keys and values, then Norm(y) + Mlp(Norm(y))"},
-         {NormPlacement::behind, "behind", "x + Norm(Module(x)), the norm with a learned gain"}},
+          "y = x + Attention(x) with normed queries, keys and values, then Norm(y) + Mlp(Norm(y))",
+          "of queries, keys and values and around the MLP", "zhuo2025hybridnorm"},
+         {NormPlacement::behind, "behind", "x + Norm(Module(x)), the norm with a learned gain",
+          "after every module"}},
         {"where a block is normalised"});
     f.number("out_gain", out_gain, {.min = -1e6, .max = 1e6},
              {"first value of the learned gains of norms behind a module (placement peri or behind, "
@@ -37,37 +40,52 @@ void NormConfig::fields(config::Fields& f) {
 }
 
 void MlpConfig::fields(config::Fields& f) {
-    f.choice<MlpKind>("kind", kind,
-                      {{MlpKind::relu2, "relu2", "max(0, x)^2"},
-                       {MlpKind::gelu, "gelu", "exact, with erf"},
-                       {MlpKind::gelu_tanh, "gelu_tanh", "tanh approximation"},
-                       {MlpKind::swiglu, "swiglu", "silu(gate) * up, two input matrices"},
-                       {MlpKind::geglu_tanh, "geglu_tanh", "gelu_tanh(gate) * up, two input matrices"}},
-                      {"activation of the MLP"});
+    f.choice<MlpKind>(
+        "kind", kind,
+        {{MlpKind::relu2, "relu2", "max(0, x)^2", "squared ReLU"},
+         {MlpKind::gelu, "gelu", "exact, with erf", "GELU"},
+         {MlpKind::gelu_tanh, "gelu_tanh", "tanh approximation", "GELU"},
+         {MlpKind::swiglu, "swiglu", "silu(gate) * up, two input matrices", "SwiGLU"},
+         {MlpKind::geglu_tanh, "geglu_tanh", "gelu_tanh(gate) * up, two input matrices", "GeGLU"}},
+        {"activation of the MLP"});
     f.flag("bias", bias, {"learned biases of the MLP's matrices"});
     f.integer("hidden", hidden, {.min = 0, .max = 1 << 20}, {"hidden width F; 0: 4 * width"});
 }
 
 void ResidualConfig::fields(config::Fields& f) {
-    f.flag("x0", x0,
-           {"every block starts with x = l0 x + l1 x0, learned per layer from (1, 0); x0 the embedding"});
-    f.flag("unet", unet,
-           {"the first half stores its outputs; the second adds them in reverse, weights learned from 1"});
+    f.flag(
+        "x0", x0,
+        {.help = "every block starts with x = l0 x + l1 x0, learned per layer from (1, 0); x0 the embedding",
+         .words = "the embedding mixed in again in every block",
+         .sources = "jordan2024"});
+    f.flag(
+        "unet", unet,
+        {.help = "the first half stores its outputs; the second adds them in reverse, weights learned from 1",
+         .words = "skips from the first half of the blocks to the second",
+         .sources = "jordan2024"});
     f.choice<ValueMix>(
         "values", values,
         {{ValueMix::none, "none"},
          {ValueMix::first, "first", "v = (1 - lambda) v + lambda v_first, lambda learned from 0.5"}},
-        {"value residual: mix the first layer's values into every later layer's"});
-    f.integer("value_embeddings", value_embeddings, {.min = 0, .max = 512},
-              {"token tables mixed into the values, v = l0 v + l1 table[token] from (0.5, 0.5); table i "
-               "serves layer i "
-               "of the first and of the last layers; 0: none"});
+        {.help = "value residual: mix the first layer's values into every later layer's",
+         .words = "the values of the first layer mixed into all",
+         .sources = "jordan2024"});
+    f.integer(
+        "value_embeddings", value_embeddings, {.min = 0, .max = 512},
+        {.help = "token tables mixed into the values, v = l0 v + l1 table[token] from (0.5, 0.5); table i "
+                 "serves layer i of the first and of the last layers; 0: none",
+         .words = "{} tables of embeddings added to values",
+         .sources = "jordan2024"});
     f.flag("smear", smear,
-           {"x_p += lambda sigmoid(<w, first 12 channels>) x_(p-1) on the embedding, w and lambda learned "
-            "from 0"});
+           {.help = "x_p += lambda sigmoid(<w, first 12 channels>) x_(p-1) on the embedding, w and lambda "
+                    "learned from 0",
+            .words = "the embedding of the previous token mixed in",
+            .sources = "jordan2024"});
     f.integer(
         "backout", backout, {.min = -1, .max = 1023},
-        {"layer (from 0) whose output is subtracted before the head, weight learned from 0.5; -1: none"});
+        {.help =
+             "layer (from 0) whose output is subtracted before the head, weight learned from 0.5; -1: none",
+         .words = "the output of layer {} subtracted before the head"});
 }
 
 void SoftcapConfig::fields(config::Fields& f) {
@@ -75,7 +93,7 @@ void SoftcapConfig::fields(config::Fields& f) {
                       {{Softcap::none, "none"},
                        {Softcap::tanh, "tanh", "cap * tanh(x / cap)"},
                        {Softcap::sigmoid, "sigmoid", "cap * sigmoid((x + shift) / temperature)"}},
-                      {"bound on the final logits"});
+                      {.help = "bound on the final logits", .words = "capped logits"});
     f.number(
         "cap", cap, positive,
         {.help = "largest logit (tanh) or height of the sigmoid", .acts = config::unless("kind", "none")});
@@ -111,10 +129,11 @@ void ModelConfig::fields(config::Fields& f) {
               {"L_train in formulas, in tokens; 0: the context of the last training stage"});
     f.flag("embedding_norm", embedding_norm,
            {"parameter-free RMS norm of the embedding before the first block"});
-    f.integer("positions", positions, {.min = 0, .max = int64_t{1} << 24, .tokens = true},
-              {"rows of a learned table that is added to the embedding by position in the sequence; no "
-               "sequence may be "
-               "longer; 0: none"});
+    f.integer(
+        "positions", positions, {.min = 0, .max = int64_t{1} << 24, .tokens = true},
+        {.help = "rows of a learned table that is added to the embedding by position in the sequence; no "
+                 "sequence may be longer; 0: none",
+         .words = "learned positions"});
     f.section("norm", norm, {"normalisation of block inputs and of the head's input"});
     f.section("mlp", mlp, {"feed-forward part of a block"});
     f.section("residual", residual, {"extra paths along the residual stream"});

@@ -24,22 +24,23 @@ std::vector<std::string> split_names(const std::string& text) {
 }  // namespace
 
 void PostHocConfig::fields(config::Fields& f) {
-    f.word("kind", kind,
-           {{"none", "angles as trained"},
-            {"pi", "positions divided by k"},
-            {"ntk", "base * k^(d/(d-2)): the slowest rotation is divided by k"},
-            {"ntk_old", "base * k"},
-            {"ntk_su", "theta_m / k^(2m/d), m from 1"},
-            {"ntk_mixed", "theta_m / k^((2m/d)^exponent), m from 1"},
-            {"ntk_dynamic", "base * (k L / L_train - (k - 1))^(d/(d-2))"},
-            {"yarn", "fast rotations as trained, slow ones divided by k, a ramp between; and yarn_temp"},
-            {"llama3", "as yarn with a ramp in turns, and without yarn_temp"},
-            {"rerope", "distances beyond a window count as the window"},
-            {"leaky_rerope", "distances beyond a window grow slower"}},
-           {"change of the rotary embedding at lengths beyond the trained one: an angle of the library; a "
-            "formula "
-            "of your own: eval.angle",
-            true});
+    f.word(
+        "kind", kind,
+        {{"none", "angles as trained"},
+         {"pi", "positions divided by k"},
+         {"ntk", "base * k^(d/(d-2)): the slowest rotation is divided by k"},
+         {"ntk_old", "base * k"},
+         {"ntk_su", "theta_m / k^(2m/d), m from 1"},
+         {"ntk_mixed", "theta_m / k^((2m/d)^exponent), m from 1"},
+         {"ntk_dynamic", "base * (k L / L_train - (k - 1))^(d/(d-2))"},
+         {"yarn", "fast rotations as trained, slow ones divided by k, a ramp between; and yarn_temp"},
+         {"llama3", "as yarn with a ramp in turns, and without yarn_temp"},
+         {"rerope", "distances beyond a window count as the window"},
+         {"leaky_rerope", "distances beyond a window grow slower"}},
+        {.help = "change of the rotary embedding at lengths beyond the trained one: an angle of the library; "
+                 "a formula of your own: eval.angle",
+         .resumable = true,
+         .of_library = true});
     f.number("factor", factor, {.min = 0, .max = 1e6},
              {"pi, ntk*, yarn, llama3, yarn_temp: k; 0: length / L_train (ntk_dynamic: 1)", true});
     f.integer("window", window, {.min = 0, .max = int64_t{1} << 40, .tokens = true},
@@ -52,14 +53,15 @@ void PostHocConfig::fields(config::Fields& f) {
               .acts = config::only("kind", "leaky_rerope")});
     f.number("exponent", exponent, {.min = 0, .max = 10, .open_min = true},
              {.help = "of m in ntk_mixed", .resumable = true, .acts = config::only("kind", "ntk_mixed")});
-    f.word("scale", scale,
-           {{"none"},
-            {"clip_logn", "log n / log L_train where n is beyond L_train"},
-            {"yarn_temp", "(0.1 log k + 1)^2, layers with rotary only"}},
-           {"factor of all scores at lengths beyond the trained one: a law of the library; a formula of your "
-            "own: "
-            "eval.score",
-            true});
+    f.word(
+        "scale", scale,
+        {{"none"},
+         {"clip_logn", "log n / log L_train where n is beyond L_train"},
+         {"yarn_temp", "(0.1 log k + 1)^2, layers with rotary only"}},
+        {.help = "factor of all scores at lengths beyond the trained one: a law of the library; a formula of "
+                 "your own: eval.score",
+         .resumable = true,
+         .of_library = true});
     f.any(
         "layers", layers,
         {"layers that are changed: full, those that attend to the whole sequence (no window or chunks below "

@@ -19,10 +19,6 @@ struct LayerPart {
     std::string_view field;        // below the section of the layout, with a dot in front
     std::string_view word = {};    // the value that puts it there; empty: any but 0 and false
     std::string_view no_gpu = {};  // why no GPU runs it; empty: every device does
-    bool exported = false;         // the forms of export have it
-    // In a methods paragraph; null: it is not mentioned, or another part says it.
-    std::string (*words)(const AttentionConfig& layout) = nullptr;
-    std::string_view sources = {};  // keys of configs/references.bib, with spaces between
     // The rules of its fields in a layout that may have it, and those of a model that has it.
     void (*check)(const LayoutRules& rules) = nullptr;
     void (*check_model)(const ModelConfig& model, const LayoutRules& rules) = nullptr;
@@ -30,9 +26,10 @@ struct LayerPart {
 
 struct MixerType {
     MixerKind kind;
-    std::string_view help;  // in config explain
-    LayerPart part;         // its word is the name
-    bool attends = false;   // reads tables and masks, as softmax attention does
+    std::string_view help;                      // in config explain
+    std::string_view words = {}, sources = {};  // as in config::Named
+    LayerPart part;                             // its word is the name
+    bool attends = false;                       // reads tables and masks, as softmax attention does
     std::span<const std::string_view>
         reads;            // of the layout, besides heads, head_dim and the norms of the block
     bool has_mlp = true;  // an MLP follows it in its block
@@ -48,9 +45,9 @@ const MixerType& mixer_type(MixerKind kind);
 
 void check_parts(const LayoutRules& rules);
 
-std::vector<const LayerPart*> all_parts();
-// The field of a part that no form of export has, without its dot; empty: there is none.
-std::string_view not_exported(const AttentionConfig& layout);
+// Whether the layer of this layout reads a field or section, given below the layout with a dot in front.
+bool reads(const AttentionConfig& layout, std::string_view field);
+
 // Of one layer, its mixer first.
 std::vector<const LayerPart*> parts_of(const AttentionConfig& layout);
 

@@ -76,8 +76,9 @@ void ScheduleConfig::fields(config::Fields& f) {
 void QkClipConfig::fields(config::Fields& f) {
     f.number(
         "limit", limit, {.min = 0, .max = 1e30},
-        {"largest score scale * <q, k> a head may reach before its query and key matrices are scaled down "
-         "after the step; 0: off"});
+        {.help = "largest score scale * <q, k> a head may reach before its query and key matrices are scaled "
+                 "down after the step; 0: off",
+         .sources = "kimi2025"});
     f.choice<ScoreMeasure>("measure", measure,
                            {{ScoreMeasure::signed_value, "signed"}, {ScoreMeasure::absolute, "absolute"}},
                            {.help = "which scores count", .acts = config::unless("limit", "0")});
@@ -85,7 +86,8 @@ void QkClipConfig::fields(config::Fields& f) {
 
 void OptimizerConfig::fields(config::Fields& f) {
     f.choice<MatrixOptimizer>("matrices", matrices,
-                              {{MatrixOptimizer::muon, "muon"}, {MatrixOptimizer::adam, "adam"}},
+                              {{MatrixOptimizer::muon, "muon", "", "Muon", "jordan2024muon kingma2014"},
+                               {MatrixOptimizer::adam, "adam", "", "AdamW", "kingma2014"}},
                               {"optimiser of the hidden matrices; everything else is Adam's"});
     f.section("muon", muon,
               {.help = "momentum orthogonalised by Newton-Schulz", .acts = config::only("matrices", "muon")});

@@ -81,7 +81,7 @@ std::string percent(double share) {
 struct Variant {
     std::string name;
     train::Experiment experiment;
-    json::Value config;  // resolved: every field
+    config::FieldInfo config;
     int64_t parameters;
     size_t seeds;
 };
@@ -99,8 +99,8 @@ std::optional<Variant> variant_of(const Collection& collection, const std::strin
         try {
             train::Experiment e = config::load_config<train::Experiment>({.file = path}).value;
             const int64_t parameters = model::Transformer(e.model, 1).params().count();
-            json::Value resolved = json::parse(config::write_resolved(e), path);
-            out = Variant{group, std::move(e), std::move(resolved), parameters, 1};
+            config::FieldInfo fields = config::describe(e);
+            out = Variant{group, std::move(e), std::move(fields), parameters, 1};
         } catch (const Error&) {
             return out;  // of a version that no longer loads
         }
@@ -124,38 +124,33 @@ Passage stated(const std::vector<Variant>& variants, const std::function<Passage
     return listed(parts, ", ", " or ");
 }
 
-std::vector<std::string> keys_of_choice(const Variant& v, const char* field) {
-    return keys_of_field(v.config, "", field);
+const config::FieldInfo& field_of(const Variant& v, const char* path) {
+    return *config::held_field(v.config, path);
+}
+
+std::string words_of(const Variant& v, const char* path) {
+    return config::words_of(field_of(v, path));
+}
+
+std::vector<std::string> keys_of_choice(const Variant& v, const char* path) {
+    return keys_of_field(field_of(v, path));
 }
 
 // Parts of the residual stream besides the blocks.
 std::vector<Passage> residual_parts(const Variant& v) {
-    const model::ModelConfig& m = v.experiment.model;
-    const model::ResidualConfig& r = m.residual;
     std::vector<Passage> parts;
-    const auto add = [&](bool is, const std::string& words, const char* field) {
-        if (is) parts.push_back(said(words).cite(keys_of_choice(v, field)));
+    const auto add = [&](const config::FieldInfo& field) {
+        const std::string words = config::words_of(field);
+        if (!words.empty()) parts.push_back(said(words).cite(keys_of_field(field)));
     };
-    add(r.x0, "the embedding mixed in again in every block", "model.residual.x0");
-    add(r.unet, "skips from the first half of the blocks to the second", "model.residual.unet");
-    add(r.values == model::ValueMix::first, "the values of the first layer mixed into all",
-        "model.residual.values");
-    add(r.value_embeddings > 0, fmt::format("{} tables of embeddings added to values", r.value_embeddings),
-        "model.residual.value_embeddings");
-    add(r.smear, "the embedding of the previous token mixed in", "model.residual.smear");
-    add(r.backout >= 0, fmt::format("the output of layer {} subtracted before the head", r.backout), "");
-    add(m.positions > 0, "learned positions", "");
-    add(m.head.softcap.kind != Softcap::none, "capped logits", "");
+    for (const config::FieldInfo& field : field_of(v, "model.residual").fields) add(field);
+    for (const char* path : {"model.positions", "model.head.softcap.kind"}) add(field_of(v, path));
     return parts;
 }
 
 Passage shape(const Variant& v) {
     const model::ModelConfig& m = v.experiment.model;
     const model::AttentionConfig& a = m.layer_attention(0);
-    static constexpr const char* activations[] = {"squared ReLU", "GELU", "GELU", "SwiGLU", "GeGLU"};
-    static constexpr const char* placements[] = {
-        "in front of every module", "in front of and behind every module",
-        "of queries, keys and values and around the MLP", "behind every module"};
     std::string text =
         fmt::format("{} of width {}", counted(static_cast<size_t>(m.layers), "layer"), grouped(m.width));
     if (m.loops > 1) text += fmt::format(" that are passed {} times", m.loops);
@@ -164,11 +159,10 @@ Passage shape(const Variant& v) {
     const std::vector<int64_t> layers = m.distinct_layers();
     if (std::any_of(layers.begin(), layers.end(),
                     [&](int64_t l) { return model::mixer_type(m.layer_attention(l).mixer).has_mlp; }))
-        text += fmt::format(", {} MLPs with {} hidden units", activations[static_cast<size_t>(m.mlp.kind)],
+        text += fmt::format(", {} MLPs with {} hidden units", words_of(v, "model.mlp.kind"),
                             grouped(m.mlp_hidden()));
-    Passage out =
-        said(text + fmt::format(", {} {}", m.norm.kind == NormKind::rms ? "RMS norms" : "LayerNorms",
-                                placements[static_cast<size_t>(m.norm.placement)]));
+    Passage out = said(
+        text + fmt::format(", {} {}", words_of(v, "model.norm.kind"), words_of(v, "model.norm.placement")));
     out.cite(keys_of_choice(v, "model.norm.placement"));
     for (const Passage& part : residual_parts(v)) out.say(", ").add(part);
     return out.say(fmt::format(", and a vocabulary of {} tokens{}", grouped(m.vocab_size),
@@ -191,75 +185,33 @@ class AttentionWords {
         : model_(variant.experiment.model),
           attention_(model_.layer_attention(layer)),
           config_(variant.config),
-          section_(variant.experiment.model.layout_path(layer)),
+          section_(*config::held_field(config_, model_.layout_path(layer))),
           named_(named),
           formulas_(formulas) {}
 
     Passage all() {
-        const model::AttentionConfig& a = attention_;
-        if (!model::mixer_type(a.mixer).attends) {
-            for (const model::LayerPart* part : model::parts_of(a)) add_part(part->field);
-            return listed(parts_);
-        }
-        static constexpr const char* norms[] = {"",
-                                                "RMS-normed queries and keys",
-                                                "RMS-normed queries and keys with a learned gain",
-                                                "LayerNorm of queries and keys",
-                                                "queries and keys of length one",
-                                                "RMS-normed queries and keys with a learned epsilon",
-                                                "queries of length one",
-                                                "keys of length one",
-                                                "cosines of queries and keys",
-                                                "RMS-normed queries, keys and values with learned gains",
-                                                "LayerNorm of queries, keys and values",
-                                                "keys of length one with a learned gain",
-                                                "RMS norm of queries and of keys over all heads"};
-        static constexpr const char* gates[] = {"", "a gate per head", "a gate per channel",
-                                                "a gate per head that reads twelve channels"};
-        add_part(".mixer");
-        positions();
-        scaling();
-        add_part(".latent.width");
-        add(a.qk.kind != model::QkKind::none, norms[static_cast<size_t>(a.qk.kind)], ".qk.kind");
-        score();
-        add(a.normaliser == model::Normaliser::stick_breaking, "stick-breaking in place of the softmax",
-            ".normaliser");
-        add(a.forget != model::ForgetKind::none, "a forget gate per head", ".forget");
-        add_part(".index_heads");
-        add(a.window > 0, fmt::format("a window of {} keys", grouped(a.window)), "");
-        add(a.chunk > 0, fmt::format("chunks of {} positions", grouped(a.chunk)), "");
-        add(a.gate.kind != model::GateKind::none, gates[static_cast<size_t>(a.gate.kind)], ".gate.kind");
-        add(a.output_norm.kind != model::OutputNorm::none, "a norm of the output", ".output_norm.kind");
-        add(a.sink == model::SinkKind::learned, "a learned sink per head", ".sink");
-        add(a.sink == model::SinkKind::zero, "a sink of score 0", ".sink");
-        add(a.conv.size > 0, fmt::format("convolutions of {} positions", a.conv.size), ".conv.size");
+        for_each_read(config_, section_, attention_,
+                      [&](const config::FieldInfo& field, const std::string& path) {
+                          if (path == ".position.kind") return positions(field);
+                          if (path == ".position.scaling.kind") return scaling(field);
+                          if (path == ".score") return score();
+                          const std::string words = config::words_of(field);
+                          if (!words.empty()) parts_.push_back(said(words).cite(fresh(field)));
+                      });
         return listed(parts_);
     }
 
   private:
     // Keys of a field, without those that were named before.
-    std::vector<std::string> fresh(const std::string& field) {
+    std::vector<std::string> fresh(const config::FieldInfo& field) {
         std::vector<std::string> out;
-        if (field.empty()) return out;
-        for (const std::string& key : keys_of_field(config_, section_, field))
+        for (const std::string& key : keys_of_field(field))
             if (named_.insert(key).second) out.push_back(key);
         return out;
     }
-    void add(bool is, const std::string& words, const std::string& field) {
-        if (is) parts_.push_back(said(words).cite(fresh(field)));
-    }
-    // A part of the registry that the layer has. One without words of its own leaves its sources with the part before.
-    void add_part(std::string_view field) {
-        for (const model::LayerPart* part : model::parts_of(attention_)) {
-            if (part->field != field) continue;
-            if (part->words != nullptr)
-                add(true, part->words(attention_), std::string(field));
-            else if (!parts_.empty())
-                parts_.back().cite(fresh(std::string(field)));
-        }
-    }
+    std::vector<std::string> fresh(const char* name) { return fresh(*config::held_field(section_, name)); }
 
-    void positions() {
+    void positions(const config::FieldInfo& kind) {
         const model::AttentionConfig& a = attention_;
         if (!a.angle.is_null()) {
             const law::AngleText text = model::angle_text(a);
@@ -268,33 +220,30 @@ class AttentionWords {
                 definitions.push_back(fmt::format("{} = {}", d.name, d.formula));
             formulas_ += text.near + " " + text.growth + " ";
             parts_.push_back(
-                said("channel pairs turned by ").add(formula(text.near, definitions)).cite(fresh(".angle")));
+                said("channel pairs turned by ").add(formula(text.near, definitions)).cite(fresh("angle")));
             if (!text.growth.empty())
                 parts_.back().say(" and growing by the exponential of ").code(text.growth);
             return;
         }
         const std::string base = number(a.position.base);
+        std::string words = fmt::format("rotary positions (base {})", base);
         if (a.position.kind == model::PositionKind::nope)
-            add(true, "no positions", ".position.kind");
+            words = "no positions";
         else if (a.position.kind == model::PositionKind::p_rope)
-            add(true,
-                fmt::format("rotary positions in {} of the channel pairs (base {})",
-                            number(a.position.fraction), base),
-                ".position.kind");
-        else
-            add(true, fmt::format("rotary positions (base {})", base), ".position.kind");
+            words = fmt::format("rotary positions in {} of the channel pairs (base {})",
+                                number(a.position.fraction), base);
+        parts_.push_back(said(words).cite(fresh(kind)));
     }
 
-    void scaling() {
+    void scaling(const config::FieldInfo& kind) {
         const model::ScalingConfig& s = attention_.position.scaling;
         if (!s.active() ||
             (attention_.angle.is_null() && attention_.position.kind == model::PositionKind::nope))
             return;
         const model::Scaling numbers = model::scaling_of(model_, s);
-        add(true,
-            fmt::format("made for {} tokens and scaled by a factor of {} ({})", grouped(numbers.original),
-                        number(numbers.factor), s.kind),
-            ".position.scaling.kind");
+        parts_.push_back(said(fmt::format("made for {} tokens and scaled by a factor of {} ({})",
+                                          grouped(numbers.original), number(numbers.factor), s.kind))
+                             .cite(fresh(kind)));
     }
 
     void score() {
@@ -317,7 +266,7 @@ class AttentionWords {
                 learned.insert(p.name + sharing[static_cast<size_t>(p.learn)]);
         for (const std::string& one : learned)
             words.say(", " + one.substr(0, one.find(','))).say(one.substr(one.find(',') + 1));
-        for (const char* field : {".score", ".scale.kind", ".distance.kind", ".softcap"})
+        for (const char* field : {"score", "scale.kind", "distance.kind", "softcap"})
             words.cite(fresh(field));
         formulas_ += score + " " + join(parameters, " ");
         parts_.push_back(words);
@@ -325,8 +274,8 @@ class AttentionWords {
 
     const model::ModelConfig& model_;
     const model::AttentionConfig& attention_;
-    const json::Value& config_;
-    std::string section_;
+    const config::FieldInfo& config_;
+    const config::FieldInfo& section_;
     std::set<std::string>& named_;
     std::string& formulas_;
     std::vector<Passage> parts_;

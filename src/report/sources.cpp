@@ -3,22 +3,17 @@
 #include <algorithm>
 #include <set>
 
-#include "base/text.h"
+#include "config/acts.h"
 #include "law/angle.h"
 #include "law/library.h"
 #include "model/registry.h"
-#include "report/collect.h"
 
 namespace longreach::report {
 
 namespace {
 
-// Whether a value is a choice at all, and not the default that leaves a part out.
-bool chosen(const json::Value& value) {
-    if (value.is_null() || value == json::Value(false) || value == json::Value("none")) return false;
-    const std::optional<double> number = value.to_number();
-    return !number || (*number != 0 && *number != -1);
-}
+using config::FieldInfo;
+using Visit = std::function<void(const FieldInfo& field, const std::string& path)>;
 
 void add(std::set<std::string>& out, std::string_view keys) {
     while (!keys.empty()) {
@@ -36,53 +31,12 @@ void add_names(std::set<std::string>& out, const json::Value& value) {
         for (const json::Value& entry : *list) add_names(out, entry);
 }
 
-constexpr std::string_view fields_of_names[] = {
-    ".position.scaling.kind", ".score",         ".scale.kind",     ".distance.kind", ".angle",
-    ".position.kind",         "eval.rope.kind", "eval.rope.scale", "eval.score",     "eval.angle"};
-
-std::vector<Sourced> with_parts(std::vector<Sourced> choices) {
-    for (const model::LayerPart* part : model::all_parts())
-        if (!part->sources.empty()) choices.push_back({part->field, part->word, part->sources});
-    return choices;
-}
-
 }  // namespace
 
-const std::vector<Sourced>& choices_with_sources() {
-    static const std::vector<Sourced> table = with_parts({
-        {".qk.kind", "qk_rms", "nor2025"},
-        {".qk.kind", "qk_rms_w", "nor2025"},
-        {".qk.kind", "qk_rms_eps", "nor2025"},
-        {".qk.kind", "qk_rms_full", "olmo2025"},
-        {".qk.kind", "qk_ln", "dehghani2023"},
-        {".qk.kind", "qk_l2", "henry2020"},
-        {".qk.kind", "qna", "su9859"},
-        {".qk.kind", "kna", "su9859"},
-        {".qk.kind", "kna_w", "su9859"},
-        {".qk.kind", "cosa", "su9859 henry2020"},
-        {".qk.kind", "qkv_rms_w", "zhuo2025hybridnorm"},
-        {".qk.kind", "qkv_ln", "zhuo2025hybridnorm"},
-        {".gate.kind", "headwise", "qiu2025gated"},
-        {".gate.kind", "elementwise", "qiu2025gated"},
-        {".gate.kind", "sparse", "jordan2024"},
-        {".normaliser", "stick_breaking", "tan2024stick"},
-        {".forget", "head", "lin2025fox"},
-        {".sink", "", "openai2025gptoss"},
-        {".softcap", "", "gemma2024"},
-        {".output_norm.kind", "", "nor2025"},
-        {".conv.size", "", "jordan2024"},
-        {"model.norm.placement", "peri", "kim2025periln"},
-        {"model.norm.placement", "hybrid", "zhuo2025hybridnorm"},
-        {"model.residual.x0", "", "jordan2024"},
-        {"model.residual.unet", "", "jordan2024"},
-        {"model.residual.values", "", "jordan2024"},
-        {"model.residual.value_embeddings", "", "jordan2024"},
-        {"model.residual.smear", "", "jordan2024"},
-        {"optimizer.qk_clip.limit", "", "kimi2025"},
-        {"optimizer.matrices", "muon", "jordan2024muon kingma2014"},
-        {"optimizer.matrices", "adam", "kingma2014"},
-    });
-    return table;
+void for_each_read(const FieldInfo& config, const FieldInfo& section, const model::AttentionConfig& layout,
+                   const Visit& visit) {
+    config::for_each_acting(
+        config, section, [&](const std::string& path) { return !model::reads(layout, path); }, visit);
 }
 
 std::vector<std::string> keys_of_name(std::string_view name) {
@@ -92,40 +46,27 @@ std::vector<std::string> keys_of_name(std::string_view name) {
     return {out.begin(), out.end()};
 }
 
-std::vector<std::string> keys_of_field(const json::Value& config, const std::string& section,
-                                       std::string_view field) {
+std::vector<std::string> keys_of_field(const FieldInfo& field) {
     std::set<std::string> out;
-    const json::Value* value = value_at(config, section + std::string(field));
-    if (value == nullptr) return {};
-    for (const Sourced& row : choices_with_sources()) {
-        if (row.field != field) continue;
-        if (row.word.empty() ? chosen(*value) : *value == json::Value(std::string(row.word)))
-            add(out, row.keys);
-    }
-    for (const std::string_view named : fields_of_names)
-        if (field == named) add_names(out, *value);
+    add(out, config::sources_of(field));
+    if (field.of_library) add_names(out, field.value);
     return {out.begin(), out.end()};
 }
 
-std::vector<std::string> keys_of(const train::Experiment& experiment, const json::Value& config) {
+std::vector<std::string> keys_of(const train::Experiment& experiment, const FieldInfo& config) {
     std::set<std::string> out;
-    const auto look = [&](const std::string& section, std::string_view field) {
-        for (const std::string& key : keys_of_field(config, section, field)) out.insert(key);
+    const auto look = [&](const FieldInfo& field) {
+        for (const std::string& key : keys_of_field(field)) out.insert(key);
     };
-    for (const Sourced& row : choices_with_sources())
-        if (row.field[0] != '.') look("", row.field);
-    for (const char* field : {"eval.rope.kind", "eval.rope.scale", "eval.score", "eval.angle"})
-        look("", field);
+    config::for_each_acting(
+        config, config, [](const std::string& path) { return path == ".model.attention"; },
+        [&](const FieldInfo& field, const std::string&) { look(field); });
     for (const int64_t layer : experiment.model.distinct_layers()) {
-        const std::string section = experiment.model.layout_path(layer);
-        const model::AttentionConfig& attention = experiment.model.layer_attention(layer);
-        for (const model::LayerPart* part : model::parts_of(attention)) look(section, part->field);
-        if (!attention.attends()) continue;
-        for (const Sourced& row : choices_with_sources())
-            if (row.field[0] == '.') look(section, row.field);
-        look(section, attention.angle.is_null() ? ".position.kind" : ".angle");
-        for (const char* field : {".position.scaling.kind", ".score", ".scale.kind", ".distance.kind"})
-            look(section, field);
+        const model::AttentionConfig& layout = experiment.model.layer_attention(layer);
+        for_each_read(config, *config::held_field(config, experiment.model.layout_path(layer)), layout,
+                      [&](const FieldInfo& field, const std::string& path) {
+                          if (path != ".position.kind" || layout.angle.is_null()) look(field);
+                      });
     }
     return {out.begin(), out.end()};
 }

@@ -191,7 +191,7 @@ TEST_CASE("a model that neither a class nor the code expresses is refused by the
             why, beyond);
     };
     CHECK(refused(section(R"("conv": {"size": 3})")) ==
-          message("model.attention: conv", "model.attention: conv"));
+          message("model.attention: conv.size", "model.attention: conv.size"));
     CHECK(refused(section(R"("forget": "head")")) ==
           message("model.attention: forget", "model.attention: forget"));
     CHECK(refused(section(R"("mixer": "gdn")")) ==
