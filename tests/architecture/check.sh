@@ -6,8 +6,8 @@
 # Needs only bash, git and the usual text tools. In a tree without git every file counts as tracked.
 set -euo pipefail
 LC_ALL=C
-root=$1
-cd "$root"
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cd "$1"
 
 violations=0
 violation() {
@@ -24,27 +24,33 @@ sources=()
 for f in "${files[@]}"; do
     [[ $f =~ ^(src|kernels|tests)/.*\.(cpp|h|cu|cuh)$ ]] && sources+=("$f")
 done
-[[ ${#sources[@]} -gt 0 ]] || violation "no sources under $root: nothing was checked"
+[[ ${#sources[@]} -gt 0 ]] || violation "no sources under $PWD: nothing was checked"
+
+of_sources() { # a command with all sources as its last arguments
+    [[ ${#sources[@]} -eq 0 ]] || printf '%s\0' "${sources[@]}" | xargs -0 "$@" || true
+}
 
 # --- layers: a file may include its own layer and those with a smaller number ------------------------------------
 declare -A layer=([base]=0 [config]=1 [decide]=1 [io]=1 [tokenizer]=1 [kernels]=1 [law]=2 [data]=2 [model]=3 [mixers]=4 [tasks]=3 [optim]=4 [ranks]=3 [theory]=4 [eval]=5 [serve]=6 [table]=1 [plot]=2 [train]=6
                   [report]=7 [exchange]=7 [commands]=8 [main.cpp]=9)
-layer_of() { # of a path of this repository; empty for one that has none
-    local path=$1
-    path=${path#src/}
-    echo "${path%%/*}"
+layer_of() { # sets `own`, of a path of this repository; empty for one that has none
+    own=${1#src/}
+    own=${own%%/*}
 }
-quoted_includes() { # "line:path" of every #include "path"
-    sed -nE 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*"([^"]+)".*/\1/;t found;d;:found;=;p' "$1" | paste -d: - -
-}
+# FILE, line and path of every #include "path" of every source.
+declare -A includes # FILE: lines of "line path"
+while IFS=$'\t' read -r f line path; do
+    includes[$f]+="$line $path"$'\n'
+done < <(of_sources awk -v OFS='\t' '
+    /^[ \t]*#[ \t]*include[ \t]*"[^"]+"/ { split($0, part, "\""); print FILENAME, FNR, part[2] }')
 for f in "${sources[@]}"; do
     [[ $f == tests/* ]] && continue
-    own=$(layer_of "$f")
+    layer_of "$f"
     if [[ -z ${layer[$own]:-} ]]; then
         violation "$f: '$own' is no layer known to tests/architecture"
         continue
     fi
-    while IFS=: read -r line path; do
+    while read -r line path; do
         [[ -n $path ]] || continue
         other=${path%%/*}
         # The dialect's other half, for the compiler that has no GPU.
@@ -60,7 +66,7 @@ for f in "${sources[@]}"; do
         elif [[ $own == ranks && $other != ranks && $other != base && $other != io && $other != kernels ]]; then
             violation "$f:$line: ranks may include base, io and kernels only (\"$path\")"
         fi
-    done < <(quoted_includes "$f")
+    done <<<"${includes[$f]:-}"
 done
 
 # --- one namespace per layer, but mixers are of the model (base and the kernels' contract are the vocabulary of all), and in a namespace one definition
@@ -68,7 +74,7 @@ done
 declare -A defined_in
 while IFS=$'\t' read -r kind f line name; do
     if [[ $kind == namespace ]]; then
-        own=$(layer_of "$f")
+        layer_of "$f"
         [[ $own == mixers ]] && own=model
         [[ $f == src/*/* && $own != base ]] || continue
         [[ $name == "longreach::$own" || $name == "longreach::$own::"* ]] ||
@@ -90,44 +96,68 @@ done < <(printf '%s\0' "${sources[@]}" | { grep -zv '^tests/' || true; } | xargs
 
 # --- no CUDA header is reachable from src/, but by the communicator between GPUs, whose own header is plain C++ ----
 gpu_communicator=' src/ranks/nccl_api.h src/ranks/nccl_api.cpp src/ranks/nccl_comm.cpp '
-declare -A reached_from
+declare -A reached_from cuda_headers # FILE: lines of "line:text"
+while IFS= read -r hit; do
+    cuda_headers[${hit%%:*}]+="${hit#*:}"$'\n'
+done < <(of_sources grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"](cuda[a-z_0-9]*\.h|cuda_[^">]*|cuda/[^">]*|cub/[^">]*|cublas[^">]*|nccl[^">]*|ranks/nccl_api\.h|mma\.h|[^">]*\.cuh)[">]')
 queue=()
 for f in "${sources[@]}"; do
     [[ $f == src/* ]] && queue+=("$f") && reached_from[$f]=$f
 done
-while [[ ${#queue[@]} -gt 0 ]]; do
-    f=${queue[0]}
-    queue=("${queue[@]:1}")
+for ((next = 0; next < ${#queue[@]}; ++next)); do
+    f=${queue[$next]}
     while IFS= read -r hit; do
-        [[ $gpu_communicator == *" $f "* ]] && continue
+        [[ -z $hit || $gpu_communicator == *" $f "* ]] && continue
         violation "$f:$hit is a CUDA header, reachable from ${reached_from[$f]}"
-    done < <(grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"](cuda[a-z_0-9]*\.h|cuda_[^">]*|cuda/[^">]*|cub/[^">]*|cublas[^">]*|nccl[^">]*|ranks/nccl_api\.h|mma\.h|[^">]*\.cuh)[">]' "$f" || true)
-    while IFS=: read -r _ path; do
+    done <<<"${cuda_headers[$f]:-}"
+    while read -r _ path; do
         for candidate in "src/$path" "$path"; do
             if [[ -n $path && -f $candidate && -z ${reached_from[$candidate]:-} ]]; then
                 reached_from[$candidate]=${reached_from[$f]}
                 queue+=("$candidate")
             fi
         done
-    done < <(quoted_includes "$f")
+    done <<<"${includes[$f]:-}"
 done
 
 # --- sizes ---------------------------------------------------------------------------------------------------------
-for f in "${sources[@]}"; do
-    [[ $f =~ ^kernels/.*attention ]] && continue # tiles, masks and both directions of one algorithm belong together
-    lines=$(wc -l <"$f")
+while read -r lines f; do
+    [[ $f == total || $f =~ ^kernels/.*attention ]] && continue # tiles, masks and both directions belong together
     [[ $lines -le 600 ]] || violation "$f: $lines lines; at most 600, or a reader loses the thread"
-done
-for f in "${files[@]}"; do
-    bytes=$(wc -c <"$f")
-    [[ $bytes -le 1048576 ]] || violation "$f: $bytes bytes; a repository of sources has no file above 1 MiB"
-done
+done < <(of_sources wc -l)
+while read -r bytes f; do
+    [[ $f == total || $bytes -le 1048576 ]] || violation "$f: $bytes bytes; a repository of sources has no file above 1 MiB"
+done < <(printf '%s\0' "${files[@]}" | xargs -0 wc -c)
+
+# --- functions: at most 100 lines and eight parameters. exceptions.txt lists those that have more, and how many; a row
+# whose function has fewer now says so with its number, or goes. -----------------------------------------------------
+exceptions=tests/architecture/exceptions.txt
+while IFS= read -r hit; do violation "$hit"; done < <(
+    of_sources awk -F'\t' -v OFS='\t' -f "$here/functions.awk" |
+        awk -F'\t' -v exceptions="$exceptions" '
+        function check(what, limit, value,    key) {
+            key = $1 " " $3 " " what
+            if (value <= limit) return
+            if (value > most[key] + 0) most[key] = value
+            if (!(key in listed) || value > listed[key])
+                print $1 ":" $2 ": " $3 " has " value " " what "; at most " (key in listed ? listed[key] : limit)
+        }
+        BEGIN {
+            while ((getline row < exceptions) > 0)
+                if (row !~ /^(#|$)/ && split(row, part, " ") == 4) listed[part[1] " " part[2] " " part[3]] = part[4]
+        }
+        { check("lines", 100, $4); check("parameters", 8, $5) }
+        END {
+            for (key in listed)
+                if (listed[key] != most[key] + 0)
+                    print exceptions ": " key " " listed[key] ": it is " most[key] + 0 " now; lower the number or drop the row"
+        }')
 
 # --- torn comments: a line of one to three words under a full one, as a formatter leaves it behind; or a rule of dashes
 # that came off its heading. A cell of a table, with two spaces inside, and a long name are none. -----------------------
-[[ ${#sources[@]} -eq 0 ]] || while IFS= read -r hit; do
+while IFS= read -r hit; do
     violation "$hit: a comment ends in a fragment; rewrite it or break its lines earlier"
-done < <(awk -v limit=110 '
+done < <(of_sources awk -v limit=110 '
     FNR == 1 { above = 0 }
     {
         column = index($0, "//")
@@ -138,15 +168,13 @@ done < <(awk -v limit=110 '
         if (fragment) print FILENAME ":" FNR
         above = column
         width = length($0)
-    }' "${sources[@]}")
+    }')
 
 # --- inline assembly: only in the headers whose every instruction has a twin that runs on a CPU, and in the switch of
 # the harness that runs them -------------------------------------------------------------------------------------------
-for f in "${sources[@]}"; do
+while IFS=: read -r f line _; do
     [[ $f == kernels/cuda/ptx?(_sm90).cuh || $f == tests/simt/fibre.cpp ]] && continue
-    while IFS=: read -r line _; do
-        violation "$f:$line: inline assembly outside kernels/cuda/ptx.cuh and ptx_sm90.cuh"
-    done < <(sed 's://.*::' "$f" | grep -nE '(^|[^A-Za-z0-9_])(asm|__asm|__asm__)[[:space:]]*((volatile|__volatile__|goto|inline)[[:space:]]*)*[({]' || true)
-done
+    violation "$f:$line: inline assembly outside kernels/cuda/ptx.cuh and ptx_sm90.cuh"
+done < <(of_sources grep -HnE '^([^/]|/[^/])*(^|[^A-Za-z0-9_])(asm|__asm|__asm__)[[:space:]]*((volatile|__volatile__|goto|inline)[[:space:]]*)*[({]')
 
 [[ $violations -eq 0 ]] || exit 1

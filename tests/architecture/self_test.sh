@@ -73,6 +73,18 @@ printf '#include "kernels/cuda/runtime.h"\n' >>"$tree/src/ranks/nccl_comm.cpp"
 expect "the communicator includes the backend" 'kernels/cuda/runtime.h:2:#include <cuda_runtime_api.h> is a CUDA header, reachable from src/ranks/'
 seq -f '// line %.0f' 601 >"$tree/src/train/long.cpp"
 expect "long file" 'src/train/long.cpp: 601 lines'
+{
+    echo 'int long_one(int a,'
+    echo '             int b) {'
+    seq -f '    use(%.0f);' 120
+    echo '}'
+} >"$tree/src/train/long.cpp"
+expect "long function" 'src/train/long.cpp:2: long_one has 121 lines; at most 100'
+printf 'struct Type {\n    void wide(int a, Map<int, int> b, int c, int d, int e, int f, int g, int h,\n              int i) const;\n};\n' >"$tree/src/train/wide.h"
+expect "many parameters" 'src/train/wide.h:3: wide has 9 parameters; at most 8'
+mkdir -p "$tree/tests/architecture"
+printf 'src/train/gone.cpp gone lines 120\n' >"$tree/tests/architecture/exceptions.txt"
+expect "an exception that is none now" 'gone lines 120: it is 0 now'
 long='// words that fill a line up to the last of its one hundred and ten columns, so that nothing else will fit'
 printf '%s\n// here.\n' "$long" >"$tree/src/train/wrong.cpp"
 expect "fragment of a comment" 'src/train/wrong.cpp:2: a comment ends in a fragment'
