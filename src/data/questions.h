@@ -14,7 +14,7 @@ struct Question {
     int64_t line = 0;                  // of the file, from 1
 };
 
-// data/README.md has the fields. `path` is for the messages. Error(ExitCode::data) names the line; blank lines are
+// data/formats/tasks.md has the fields. `path` is for the messages. Error(ExitCode::data) names the line; blank lines are
 // passed over, a file without a question is an error.
 std::vector<Question> parse_questions(std::string_view text, const std::string& path);
 std::vector<Question> read_questions(const std::string& path);

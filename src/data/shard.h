@@ -1,7 +1,7 @@
 // One file of tokens.
 //
 // A shard's header is read and checked in full before anything else: every field, and the file's size to the
-// byte. Formats are recognised by their first bytes; data/README.md describes each of them. A recognised
+// byte. Formats are recognised by their first bytes; data/formats/shards.md describes each of them. A recognised
 // format other than a token shard is named in the error.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Our own shard format: reader and writer. Layout (little-endian; data/README.md is the reference):
+// Our own shard format: reader and writer. Layout (little-endian; data/formats/shards.md is the reference):
 //
 //     0   magic "LRTOKENS"            48  documents            88  zero, reserved
 //     8   u32 version 1               56  source bytes        120  XXH64 of bytes 0..119

@@ -1,4 +1,4 @@
-// Writing shards of our own format (data/README.md has the layout to the byte).
+// Writing shards of our own format (data/formats/shards.md has the layout to the byte).
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 // The digits of a fact carry 5 log2(10) = 16.6 unpredictable bits; those of a question carry none for a
 // reader whose context includes the fact, and 16.6 for any other. As distances are uniform over octaves,
 // each doubling of a reader's context saves about the same number of bits, up to the longest distance.
-// data/README.md has the grammar.
+// data/formats/tasks.md has the grammar.
 //
 // Everything is integer arithmetic on counter-based random numbers: the same seed gives the same
 // bytes on any machine.

@@ -1,5 +1,5 @@
 // The "data.task" section of a config: synthetic tasks that need information from far back in the context.
-// src/tasks makes the samples; data/README.md has the grammar of each task.
+// src/tasks makes the samples; data/formats/tasks.md has the grammar of each task.
 #pragma once
 
 #include <string>

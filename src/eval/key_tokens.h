@@ -39,7 +39,7 @@ std::vector<TokenPart> parts_of(const JudgeLosses& judge, const KeyTokenRule& ru
 // Losses on key tokens may be compared if the scored tokens and their parts are the same: the XXH64 of the parts.
 uint64_t fingerprint_of(const std::vector<TokenPart>& parts);
 
-// A line of key_tokens.csv; data/README.md documents the columns.
+// A line of key_tokens.csv; data/formats/records.md documents the columns.
 struct KeyTokenRow {
     int64_t step = 0, length = 0;
     std::string part = {};  // "key" or "other"

@@ -1,6 +1,6 @@
 // The sums of an evaluation stopped between two batches, as bytes.
 //
-// data/README.md describes the format. Bytes that write() would not produce
+// data/formats/records.md describes the format. Bytes that write() would not produce
 // for the same context are refused, and the evaluation starts over.
 #pragma once
 

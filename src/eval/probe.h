@@ -2,7 +2,7 @@
 //
 // Ops::attention_statistics computes them per row of attention. Here rows become
 // means, maxima and pooled moments over the queries that see 2^k <= n < 2^(k+1) keys;
-// samples of pairs become quantiles and cosines. data/README.md lists the statistics.
+// samples of pairs become quantiles and cosines. data/formats/records.md lists the statistics.
 #pragma once
 
 #include <functional>

@@ -11,7 +11,7 @@
 
 namespace longreach::eval {
 
-// A line of val.csv; data/README.md documents the columns of all record files.
+// A line of val.csv; data/formats/records.md documents the columns of all record files.
 struct LossRow {
     int64_t step = 0, tokens = 0, length = 0;
     double loss = NAN;

@@ -1,4 +1,4 @@
-// Writes TensorBoard's event files, which data/README.md describes under "Event files".
+// Writes TensorBoard's event files, which data/formats/events.md describes.
 //
 // A file is only appended to: a reader stops at a torn record, so a writer that continues after an
 // interruption opens a new file, whose session_start() marks the older points that no longer count.

@@ -7,7 +7,7 @@
 
 namespace longreach::report {
 
-// A line of results.csv; data/README documents the columns.
+// A line of results.csv; data/formats/sweeps.md documents the columns.
 struct SweepLoss {
     std::string variant;
     int64_t seed = 0;

@@ -1,4 +1,4 @@
-// The lines of metrics.jsonl and timing.jsonl, one per logged step; data/README.md documents their members.
+// The lines of metrics.jsonl and timing.jsonl, one per logged step; data/formats/records.md documents their members.
 #pragma once
 
 #include <cmath>

@@ -6,6 +6,7 @@
 #include "ranks/thread_comm.h"
 #include "eval/bench.h"
 #include "eval/probe_sums.h"
+#include "io/temp_dir.h"
 #include "model/fixture.h"
 
 using namespace longreach;
@@ -57,12 +58,21 @@ model::ModelConfig varied_model() {
     return m;
 }
 
+// Whether the table of statistics has a name, up to the number at its end.
+bool documented(const std::string& statistic) {
+    static const std::string page = get(LONGREACH_ROOT "/data/formats/records.md");
+    if (statistic.starts_with("scalar.")) return page.find("| `scalar.<name>` |") != page.npos;
+    const std::string name = statistic.substr(0, statistic.find_last_not_of("0123456789") + 1);
+    return page.find(name == statistic ? "`" + name + "`" : "`" + name) != page.npos;
+}
+
 using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, std::string>;
 std::map<Key, eval::ProbeRow> by_key(const eval::ProbeResult& result) {
     std::map<Key, eval::ProbeRow> rows;
     for (const eval::ProbeRow& r : result.rows) {
         const bool fresh = rows.insert({{r.length, r.layer, r.head, r.bin, r.statistic}, r}).second;
         CHECK_MESSAGE(fresh, r.statistic);
+        CHECK_MESSAGE(documented(r.statistic), r.statistic);
     }
     return rows;
 }

@@ -33,7 +33,7 @@ uint64_t fingerprint(const Corpus& corpus, const eval::EvalRequest& r) {
     return scored.fingerprint;
 }
 
-// By the definition in data/README.md.
+// By the definition in data/formats/token-losses.md.
 uint64_t fingerprint_of(const data::TokenStream& stream, uint64_t align, const std::vector<uint64_t>& spans) {
     std::vector<uint64_t> words{stream.fingerprint(), align};
     words.insert(words.end(), spans.begin(), spans.end());

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "config/field_info.h"
 #include "eval/key_tokens.h"
 #include "eval/tables.h"
 #include "io/temp_dir.h"
@@ -13,7 +14,9 @@
 #include "report/page_parts.h"
 #include "report/sweep_results.h"
 #include "report/terminal.h"
+#include "train/experiment.h"
 #include "train/step_records.h"
+#include "train/train_state.h"
 
 using namespace longreach;
 using namespace longreach::test;
@@ -77,6 +80,29 @@ std::string error_reading(const std::string& content) {
     const size_t at = message.find(dir.path());
     if (at == std::string::npos) return message;
     return message.substr(0, at) + "@" + message.substr(at + dir.path().size());
+}
+
+std::string page_of(const char* name) {
+    return io::read_file(fmt::format("{}/data/formats/{}.md", LONGREACH_ROOT, name), 1 << 20,
+                         io::Links::follow);
+}
+
+// The words in `code` of the first column of the table that follows `heading`, with commas between them.
+std::string first_column(const std::string& page, const std::string& heading) {
+    std::string words;
+    size_t at = page.find("\n" + heading);
+    REQUIRE(at != std::string::npos);
+    at = page.find("\n|---|", at);
+    for (at = page.find('\n', at + 1) + 1; page[at] == '|'; at = page.find('\n', at) + 1) {
+        const std::string cell = page.substr(at + 1, page.find('|', at + 1) - at - 1);
+        for (size_t tick = 0; (tick = cell.find('`', tick)) != cell.npos;) {
+            const size_t end = cell.find('`', tick + 1);
+            if (!words.empty()) words += ',';
+            words += cell.substr(tick + 1, end - tick - 1);
+            tick = end + 1;
+        }
+    }
+    return words;
 }
 
 }  // namespace
@@ -254,23 +280,10 @@ TEST_CASE("text cannot leave its place in a table, and a value cannot open a pla
     CHECK_THROWS(report::filled("no such piece", {}));
 }
 
-TEST_CASE("data/README.md lists the columns of every record file in their order") {
-    const std::string readme = io::read_file(LONGREACH_ROOT "/data/README.md", 1 << 20, io::Links::follow);
+TEST_CASE("data/formats lists the columns of every record file in their order") {
+    const std::string records = page_of("records");
     const auto documented = [&](const std::string& file) {
-        std::string columns;
-        size_t at = readme.find("\n`" + file + "`, ");
-        REQUIRE(at != std::string::npos);
-        at = readme.find("\n|---|", at);
-        for (at = readme.find('\n', at + 1) + 1; readme[at] == '|'; at = readme.find('\n', at) + 1) {
-            const std::string cell = readme.substr(at + 1, readme.find('|', at + 1) - at - 1);
-            for (size_t tick = 0; (tick = cell.find('`', tick)) != cell.npos;) {
-                const size_t end = cell.find('`', tick + 1);
-                if (!columns.empty()) columns += ',';
-                columns += cell.substr(tick + 1, end - tick - 1);
-                tick = end + 1;
-            }
-        }
-        return columns;
+        return first_column(records, "`" + file + "`, ");
     };
     CHECK(documented("val.csv") == eval::val_file.header());
     CHECK(documented("positions.csv") == eval::positions_file.header());
@@ -279,14 +292,15 @@ TEST_CASE("data/README.md lists the columns of every record file in their order"
     CHECK(documented("probe.csv") == eval::probe_file.header());
     CHECK(documented("metrics.jsonl") == join(train::metrics_file.names(), ","));
     CHECK(documented("timing.jsonl") == join(train::timing_file.names(), ","));
+    const std::string sweeps = page_of("sweeps");
     const auto sentence = [&](const std::string& file) {
-        const size_t begin = readme.find("\n`" + file + "` has ");
+        const size_t begin = sweeps.find("\n`" + file + "` has ");
         REQUIRE(begin != std::string::npos);
-        const size_t end = readme.find_first_of("(;", begin);
+        const size_t end = sweeps.find_first_of("(;", begin);
         std::vector<std::string> columns;
-        for (size_t tick = readme.find("` has ", begin); (tick = readme.find('`', tick + 1)) < end;) {
-            const size_t close = readme.find('`', tick + 1);
-            columns.push_back(readme.substr(tick + 1, close - tick - 1));
+        for (size_t tick = sweeps.find("` has ", begin); (tick = sweeps.find('`', tick + 1)) < end;) {
+            const size_t close = sweeps.find('`', tick + 1);
+            columns.push_back(sweeps.substr(tick + 1, close - tick - 1));
             tick = close;
         }
         return join(columns, ",");
@@ -294,6 +308,21 @@ TEST_CASE("data/README.md lists the columns of every record file in their order"
     CHECK(sentence("results.csv") == report::results_file.header());
     CHECK(sentence("results_sets.csv") == report::results_sets_file.header());
     CHECK(sentence("results_tasks.csv") == report::results_tasks_file.header());
+}
+
+TEST_CASE("data/formats lists the members of state.json and the tasks") {
+    std::vector<std::string> members;
+    const json::Value state = train::TrainState().to_json();
+    for (const json::Member& m : state.as_object()) members.push_back(m.key);
+    CHECK(first_column(page_of("checkpoint"), "`state.json` is ") == join(members, ","));
+
+    const config::FieldInfo fields = config::describe<train::Experiment>();
+    const config::FieldInfo* kind = config::find_field(fields, "data.task.kind");
+    REQUIRE(kind != nullptr);
+    const std::string tasks = page_of("tasks");
+    for (const config::FieldInfo::Choice& choice : kind->choices)
+        if (choice.name != "none")
+            CHECK_MESSAGE(tasks.find("\n| `" + choice.name + "` | ") != tasks.npos, choice.name);
 }
 
 TEST_CASE("a JSON Lines record: members without a value are left out, others are null if not finite") {

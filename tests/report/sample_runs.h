@@ -1,4 +1,4 @@
-// Run directories in the formats of data/README, with made-up numbers: everything that a report can show.
+// Run directories in the formats of data/formats, with made-up numbers: everything that a report can show.
 #pragma once
 
 #include <algorithm>

@@ -110,7 +110,7 @@ def ours(program, tokenizer, source, out, threads):
 
 
 def ids_of_shards(out):
-    """The tokens of the shards; data/README.md has their layout."""
+    """The tokens of the shards; data/formats/shards.md has their layout."""
     ids = []
     for path in sorted(Path(out).glob("train_*.bin")):
         raw = path.read_bytes()

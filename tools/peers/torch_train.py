@@ -6,7 +6,7 @@
     torch_train.py --load RUN --longreach build/longreach                    same losses, same weights?
     torch_train.py --replay RUN                                              same losses step by step?
 
-The arithmetic is the one of data/README.md: model, Muon and Adam, schedule, initial weights. Tokens are those
+The arithmetic is the one of data/formats/checkpoint.md: model, Muon and Adam, schedule, initial weights. Tokens are those
 of data.train in file order, or random ones (--random-tokens). Compare times with `tools/peers/compare`.
 """
 

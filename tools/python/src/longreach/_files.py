@@ -1,7 +1,7 @@
 """Readers of the files of a run directory, by the rules of the program: only finished lines count, so that a run may be
 read while it trains; a missing file has no rows; a malformed one is an error with file and line.
 
-data/README.md of the program describes the columns.
+data/formats/records.md of the program describes the columns.
 """
 
 import json
