@@ -96,8 +96,8 @@ def pages(root):
         yield path, 1, path.read_text().splitlines()
     path = root / "runs/README.md"
     lines = path.read_text().splitlines()
-    if "### Verdicts" in lines:
-        first = lines.index("### Verdicts")
+    if "## Verdicts" in lines:
+        first = lines.index("## Verdicts")
         rows = [i for i in range(first, len(lines)) if lines[i].startswith("|")]
         last = next(i for i in rows if not lines[i + 1 : i + 2] or not lines[i + 1].startswith("|"))
         for i in range(rows[0] + 2, last + 1):
@@ -193,7 +193,7 @@ def self_test():
 
         def found(text, exceptions={}, verdict="done"):
             (root / "runs/README.md").write_text(
-                f"### Verdicts\n\n| claim 8.25 | verdict | result | command | minutes |\n|---|---|---|---|---:|\n"
+                f"## Verdicts\n\n| claim 8.25 | verdict | result | command | minutes |\n|---|---|---|---|---:|\n"
                 f"| of 9.75 | {verdict} | all | `x` | 1.5 |\n\nelse 7.75\n")
             (root / "runs/studies/s.md").write_text("[S](../reference/s/tables.txt)\n\n" + text + "\n")
             return problems(root, exceptions)
