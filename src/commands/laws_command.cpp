@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "commands/commands.h"
 #include "commands/laws_angle.h"
+#include "commands/laws_markdown.h"
 #include "io/file.h"
 #include "io/result_file.h"
 #include "law/law_meant.h"
@@ -20,7 +21,7 @@ struct LawsArguments {
     int64_t samples = 20;
     uint64_t seed = 1;
     std::string angle, out;
-    bool replace = false;
+    bool replace = false, language = false, markdown = false;
 };
 
 std::string sharing_of(const law::Parameter& p) {
@@ -45,7 +46,8 @@ void list(const table::Terminal& terminal) {
         fmt::print("\n{}  {}\n    {}\n", terminal.strong(named.name), named.what, named.formula);
     list_angles(terminal);
     fmt::print(
-        "\nlongreach laws NAME or FORMULA shows one of them, longreach laws --angle FORMULA an angle.\n");
+        "\nlongreach laws NAME or FORMULA shows one of them, longreach laws --angle FORMULA an angle;\n"
+        "longreach laws --language has the names and functions of formulas.\n");
 }
 
 // NAME=VALUE
@@ -192,6 +194,10 @@ AngleStudy angle_study(const LawsArguments& options) {
 }
 
 ExitCode laws(LawsArguments options) {
+    if (options.language || options.markdown) {
+        fmt::print("{}", options.language ? language_tables() : library_tables());
+        return ExitCode::ok;
+    }
     const table::Terminal terminal = table::Terminal::standard_output();
     if (options.stages.size() == 1 && options.angle.empty() && law::find_angle(options.stages[0]) != nullptr)
         std::swap(options.angle, options.stages[0]);
@@ -236,8 +242,19 @@ void add_laws_command(Command& program) {
     auto options = std::make_shared<LawsArguments>();
     Command command =
         program.add("laws", "List score laws, or show what a law or a formula does to attention");
-    command.option("law", options->stages, "A name or a formula; several are applied in order");
-    command.option("--angle", options->angle, "An angle instead: a name or a formula of p, m, d and L");
+    const Option of_law =
+        command.option("law", options->stages, "A name or a formula; several are applied in order");
+    const Option of_angle =
+        command.option("--angle", options->angle, "An angle instead: a name or a formula of p, m, d and L");
+    const Option of_language = command
+                                   .flag("--language", options->language,
+                                         "Print the names, operators, functions and limits of formulas")
+                                   .excludes(of_law)
+                                   .excludes(of_angle);
+    command.flag("--markdown", options->markdown, "Print laws and angles with a name as Markdown tables")
+        .excludes(of_law)
+        .excludes(of_angle)
+        .excludes(of_language);
     command.option("--param", options->parameters, "A parameter of the formula and its value: --param tau=10")
         .repeatable();
     command.option("--head", options->heads, "Heads to show, from 0")

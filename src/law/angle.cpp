@@ -12,12 +12,6 @@ namespace longreach::law {
 
 namespace {
 
-constexpr Variable trained_variables[] = {Variable::p, Variable::m,      Variable::d,
-                                          Variable::l, Variable::layers, Variable::L};
-constexpr Variable changed_variables[] = {Variable::p,      Variable::m, Variable::d,
-                                          Variable::l,      Variable::L, Variable::theta,
-                                          Variable::layers, Variable::R, Variable::T};
-
 std::vector<NamedAngle> make_library() {
     const Definition k{"k", "T/L"}, window{"w", "max(1, floor(L/4))"}, base{"base", "10000"},
         fraction{"fraction", "0.5"}, kept{"kept", "floor(fraction*d/2 + 1e-9)"};
@@ -52,17 +46,21 @@ std::vector<NamedAngle> make_library() {
          {.near = "p * (theta * k^(-m/max(1, R - 1)))", .definitions = {k}},
          false,
          "base * k^(d/(d-2)): the slowest rotation is divided by k",
-         "nor2025"},
-        {"ntk_old", {.near = "p * (theta * k^(-m/R))", .definitions = {k}}, false, "base * k", "su9706"},
+         "peng2023yarn nor2025"},
+        {"ntk_old",
+         {.near = "p * (theta * k^(-m/R))", .definitions = {k}},
+         false,
+         "base * k (NTK-RoPE-old)",
+         "su9706"},
         {"ntk_su",
          {.near = "p * (theta * k^(-(m + 1)/R))", .definitions = {k}},
          false,
-         "theta_m / k^(2m/d), m from 1",
+         "theta_m / k^(2m/d), m from 1 (NTK-RoPE-fixed)",
          "su9706"},
         {"ntk_mixed",
          {.near = "p * (theta * k^(-((m + 1)/R)^exponent))", .definitions = {k, {"exponent", "0.625"}}},
          false,
-         "theta_m / k^((2m/d)^exponent), m from 1",
+         "theta_m / k^((2m/d)^exponent), m from 1 (NTK-RoPE-mixed)",
          "su9706"},
         {"ntk_dynamic",
          {.near = "p * (theta * (k*(T/L) - (k - 1))^(-m/max(1, R - 1)))", .definitions = {{"k", "1"}}},
@@ -120,7 +118,7 @@ struct Binder {
 
     Formula parsed(const std::string& text) const {
         const std::span<const Variable> variables =
-            change() ? std::span<const Variable>(changed_variables) : trained_variables;
+            change() ? std::span<const Variable>(changed_angle_variables) : angle_variables;
         const Formula f = parse_finite(text, variables, names);
         if (uses(f, Variable::theta) && numbers.theta.empty())
             throw FormulaError("theta: the trained angle is not proportional to p", 0, text.size());

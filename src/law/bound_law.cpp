@@ -10,9 +10,6 @@ namespace longreach::law {
 
 namespace {
 
-constexpr Variable init_variables[] = {Variable::h,      Variable::H, Variable::l,
-                                       Variable::layers, Variable::d, Variable::L};
-
 // a and b of "uniform(a, b)"; nothing: another init.
 std::optional<std::pair<Formula, Formula>> parse_uniform(const std::string& text) {
     constexpr std::string_view name = "uniform(";

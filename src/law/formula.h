@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numbers>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -43,6 +44,26 @@ const char* name_of(Variable variable);
 inline constexpr Variable score_variables[] = {Variable::z, Variable::dot, Variable::n, Variable::t,
                                                Variable::h, Variable::H,   Variable::l, Variable::layers,
                                                Variable::d, Variable::L,   Variable::T};
+// Of the first value of a parameter.
+inline constexpr Variable init_variables[] = {Variable::h,      Variable::H, Variable::l,
+                                              Variable::layers, Variable::d, Variable::L};
+// Of an angle, and of a change to a trained one.
+inline constexpr Variable angle_variables[] = {Variable::p, Variable::m,      Variable::d,
+                                               Variable::l, Variable::layers, Variable::L};
+inline constexpr Variable changed_angle_variables[] = {Variable::p,      Variable::m, Variable::d,
+                                                       Variable::l,      Variable::L, Variable::theta,
+                                                       Variable::layers, Variable::R, Variable::T};
+
+struct Constant {
+    const char* name;
+    double value;
+};
+inline constexpr Constant named_constants[] = {
+    {"pi", std::numbers::pi}, {"e", std::numbers::e}, {"egamma", std::numbers::egamma}};
+
+inline constexpr size_t longest_formula = 4096;  // bytes
+inline constexpr int deepest_nesting = 100;      // parentheses, calls, signs and powers
+inline constexpr size_t longest_name = 40;       // of a parameter
 
 enum class Function {
     add,

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <numbers>
 #include <optional>
 
 #include "base/text.h"
@@ -13,9 +12,6 @@
 namespace longreach::law {
 
 namespace {
-
-constexpr size_t longest_text = 4096;  // bytes
-constexpr int deepest = 100;           // nested parentheses, calls, signs and powers
 
 bool starts_name(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
@@ -28,12 +24,7 @@ bool begins_operand(char c) {
     return starts_name(c) || is_digit(c) || c == '(';
 }
 
-struct Constant {
-    const char* name;
-    double value;
-};
-constexpr Constant constants[] = {
-    {"pi", std::numbers::pi}, {"e", std::numbers::e}, {"egamma", std::numbers::egamma}};
+constexpr auto& constants = named_constants;
 
 // Named functions follow the operators.
 constexpr size_t first_named = static_cast<size_t>(Function::where);
@@ -52,10 +43,10 @@ class Parser {
         : text_(text), variables_(variables), parameters_(parameters) {}
 
     Formula run() {
-        if (text_.size() > longest_text)
+        if (text_.size() > longest_formula)
             throw FormulaError(
-                fmt::format("a formula of {} bytes; the longest may have {}", text_.size(), longest_text), 0,
-                1);
+                fmt::format("a formula of {} bytes; the longest may have {}", text_.size(), longest_formula),
+                0, 1);
         Formula f = comparison();
         if (at_ < text_.size())
             fail(text_[at_] == ')'            ? "')' without '('"
@@ -259,8 +250,8 @@ class Parser {
 
     struct Nested {
         Nested(Parser& parser, size_t begin) : parser_(parser) {
-            if (++parser_.depth_ > deepest)
-                fail(fmt::format("nested more than {} deep", deepest), begin, begin + 1);
+            if (++parser_.depth_ > deepest_nesting)
+                fail(fmt::format("nested more than {} deep", deepest_nesting), begin, begin + 1);
         }
         ~Nested() { --parser_.depth_; }
         Parser& parser_;
@@ -315,9 +306,12 @@ Formula parse_finite(std::string_view text, std::span<const Variable> variables,
 
 std::string name_problem(std::string_view name) {
     const bool word =
-        !name.empty() && starts_name(name[0]) && name.size() <= 40 &&
+        !name.empty() && starts_name(name[0]) && name.size() <= longest_name &&
         std::all_of(name.begin(), name.end(), [](char c) { return starts_name(c) || is_digit(c); });
-    if (!word) return "a name has letters, digits and _, does not begin with a digit, and is at most 40 long";
+    if (!word)
+        return fmt::format(
+            "a name has letters, digits and _, does not begin with a digit, and is at most {} long",
+            longest_name);
     if (std::any_of(std::begin(score_variables), std::end(score_variables),
                     [&](Variable v) { return name == name_of(v); }))
         return "this is the name of a variable: choose another";

@@ -75,3 +75,16 @@ TEST_CASE("laws: angles") {
           "error: angle: unknown name 'bse': did you mean e?\np*bse\n  ^^^\n"
           "hint: longreach laws lists angles with a name\n");
 }
+
+TEST_CASE("laws: configs/README.md and configs/LANGUAGE.md hold the tables that it prints") {
+    const auto in_page = [](const std::string& flag, const std::string& page) {
+        const TempDir output;
+        const Finished f = run(output, {"laws", flag});
+        CHECK(f.code == 0);
+        CHECK(f.out.size() > 1000);
+        CHECK_MESSAGE(get(LONGREACH_CONFIGS + page).find("\n" + f.out + "\n") != std::string::npos, page);
+    };
+    in_page("--markdown", "/README.md");
+    in_page("--language", "/LANGUAGE.md");
+    CHECK(refusal({"--language", "logn"}).find("excludes") != std::string::npos);
+}

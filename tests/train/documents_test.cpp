@@ -1,4 +1,4 @@
-// Documents that repeat the library: data/formats/checkpoint.md names every tensor.
+// Documents that repeat the library: data/formats/checkpoint.md names every tensor, configs/LANGUAGE.md has examples.
 #include <doctest/doctest.h>
 
 #include <regex>
@@ -69,4 +69,27 @@ TEST_CASE("data/formats/checkpoint.md names every tensor of every experiment") {
     for (const std::string& name : missing) CHECK_MESSAGE(false, name);
     CHECK(documented.hold("layers.3.delta.a_log"));
     CHECK_FALSE(documented.hold("layers.3.attention.qq.weight"));
+}
+
+TEST_CASE("every example of configs/LANGUAGE.md is a config without a problem") {
+    const TempDir dir;
+    make_corpus(dir / "data");
+    const std::string page = get(LONGREACH_CONFIGS "/LANGUAGE.md"), fence = "```json\n";
+    int examples = 0;
+    for (size_t at = 0; (at = page.find(fence, at)) != page.npos; ++examples) {
+        at += fence.size();
+        const std::string text = page.substr(at, page.find("```", at) - at);
+        CAPTURE(text);
+        std::vector<std::string> overrides;
+        const json::Value example = json::parse(text, "LANGUAGE.md");
+        for (const json::Member& section : example.as_object())
+            for (const json::Member& m : section.value.as_object())
+                overrides.push_back(fmt::format("{}{}.{}={}", section.key == "attention" ? "model." : "",
+                                                section.key, m.key,
+                                                json::write(m.value, json::Style::compact)));
+        config::LoadedConfig<train::Experiment> config;
+        CHECK_NOTHROW(config = load_tiny(tiny_config(dir.path()), overrides));
+        CHECK(config.warnings.empty());
+    }
+    CHECK(examples >= 12);
 }
