@@ -46,7 +46,7 @@ void law_block(const LawProgram& program, const LawInputs& in, int64_t row, int6
     int top = -1;  // index of the last numbers pushed
     for (int i = 0; i < program.count; ++i) {
         const LawInstruction& c = program.code[i];
-        if (law_arguments(c.op) == 0 && c.op != LawOp::element) ++top;
+        if (law_arguments(c.op) == 0) ++top;
         double* x = stack[top];
         switch (c.op) {
             case LawOp::number:

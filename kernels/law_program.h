@@ -6,6 +6,7 @@
 
 #include <array>
 
+#include "kernels/law_operations.h"
 #include "kernels/tensor.h"
 
 namespace longreach {
@@ -16,38 +17,10 @@ enum class LawOp : int16_t {
     parameter,  // push parameters[operand]: its only number, or that of this row
     element,  // pop an index, push this element of the vector parameters[operand]: rounded down, held inside
     table,    // push this entry of tables[operand]
-    // Pop one, two or three numbers, push the result.
-    negate,
-    floor,
-    ceil,
-    abs,
-    exp,
-    expm1,
-    log,
-    log1p,
-    log2,
-    sqrt,
-    tanh,
-    sigmoid,
-    softplus,
-    erf,
-    sin,
-    cos,
-    add,
-    subtract,
-    multiply,
-    divide,
-    power,
-    less,
-    less_equal,
-    greater,
-    greater_equal,
-    equal,
-    not_equal,
-    min,
-    max,
-    where,
-    clamp,
+#define LONGREACH_NAME(name, numbers, result) name,
+    // pop the numbers that the operation takes, push its result
+    LONGREACH_LAW_OPERATIONS(LONGREACH_NAME)
+#undef LONGREACH_NAME
 };
 struct LawInstruction {
     LawOp op = LawOp::number;

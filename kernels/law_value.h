@@ -16,74 +16,25 @@ namespace longreach {
 
 // Numbers that an operation takes from the stack.
 LONGREACH_LAW_FUNCTION int law_arguments(LawOp op) {
-    return op <= LawOp::table ? 0 : op <= LawOp::cos ? 1 : op <= LawOp::max ? 2 : 3;
+    switch (op) {
+#define LONGREACH_NUMBERS(name, numbers, result) \
+    case LawOp::name:                            \
+        return numbers;
+        LONGREACH_LAW_OPERATIONS(LONGREACH_NUMBERS)
+#undef LONGREACH_NUMBERS
+        default:
+            return op == LawOp::element ? 1 : 0;
+    }
 }
 
 // An operation of up to three numbers.
 LONGREACH_LAW_FUNCTION double law_result(LawOp op, double x, double y, double z) {
     switch (op) {
-        case LawOp::negate:
-            return -x;
-        case LawOp::floor:
-            return std::floor(x);
-        case LawOp::ceil:
-            return std::ceil(x);
-        case LawOp::abs:
-            return std::fabs(x);
-        case LawOp::exp:
-            return std::exp(x);
-        case LawOp::expm1:
-            return std::expm1(x);
-        case LawOp::log:
-            return std::log(x);
-        case LawOp::log1p:
-            return std::log1p(x);
-        case LawOp::log2:
-            return std::log2(x);
-        case LawOp::sqrt:
-            return std::sqrt(x);
-        case LawOp::tanh:
-            return std::tanh(x);
-        case LawOp::sigmoid:
-            return 1 / (1 + std::exp(-x));
-        case LawOp::softplus:
-            return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
-        case LawOp::erf:
-            return std::erf(x);
-        case LawOp::sin:
-            return std::sin(x);
-        case LawOp::cos:
-            return std::cos(x);
-        case LawOp::add:
-            return x + y;
-        case LawOp::subtract:
-            return x - y;
-        case LawOp::multiply:
-            return x * y;
-        case LawOp::divide:
-            return x / y;
-        case LawOp::power:
-            return x == 2 ? std::exp2(y) : std::pow(x, y);
-        case LawOp::less:
-            return x < y;
-        case LawOp::less_equal:
-            return x <= y;
-        case LawOp::greater:
-            return x > y;
-        case LawOp::greater_equal:
-            return x >= y;
-        case LawOp::equal:
-            return x == y;
-        case LawOp::not_equal:
-            return x != y;
-        case LawOp::min:
-            return y < x ? y : x;
-        case LawOp::max:
-            return y > x ? y : x;
-        case LawOp::where:
-            return x != 0 ? y : z;
-        case LawOp::clamp:
-            return x < y ? y : x > z ? z : x;
+#define LONGREACH_RESULT(name, numbers, result) \
+    case LawOp::name:                           \
+        return result;
+        LONGREACH_LAW_OPERATIONS(LONGREACH_RESULT)
+#undef LONGREACH_RESULT
         default:
             return 0;
     }
