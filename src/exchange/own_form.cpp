@@ -1,5 +1,6 @@
 #include "exchange/own_form.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -33,13 +34,7 @@ constexpr std::string_view own_layout_fields[] = {
 
 bool solves(const law::Formula& f) {  // it has a function that is solved for, which torch lacks
     if (f == nullptr || f->kind != law::Node::Kind::call) return false;
-    using law::Function;
-    if (f->function == Function::max_normal || f->function == Function::gaussian_scale ||
-        f->function == Function::cosine_scale)
-        return true;
-    for (const law::Formula& argument : f->arguments)
-        if (solves(argument)) return true;
-    return false;
+    return law::is_solved(f->function) || std::any_of(f->arguments.begin(), f->arguments.end(), solves);
 }
 
 std::string beyond_score(const model::LayerScore& score) {

@@ -163,8 +163,6 @@ struct Binder {
         for (size_t m = 0; m < pairs; ++m) all.push_back(of_pair(f, m));
         return all;
     }
-
-    static double as_double(int64_t n) { return static_cast<double>(n); }
 };
 
 // The factor of p; nothing if the formula is not proportional to p.

@@ -215,7 +215,7 @@ std::vector<double> BoundLaw::table(const Formula& f, Variable over, int64_t fir
 Formula BoundLaw::at_head(const Formula& f, int64_t head, const std::function<bool(size_t)>& open) const {
     const std::vector<double>& values = values_[static_cast<size_t>(head)];
     const Formula of_numbers = rewrite(f, [&](const Formula& part) -> Formula {
-        const bool vector = part->kind == Node::Kind::call && part->function == Function::lookup;
+        const bool vector = is_call(part, Function::lookup);
         if (!vector && part->kind != Node::Kind::parameter) return nullptr;
         const size_t p = vector ? part->arguments[0]->parameter : part->parameter;
         return open(p) ? nullptr : number(values[p]);
@@ -237,7 +237,7 @@ Formula BoundLaw::stored_form(const Formula& part) const {
             const Parameter& p = parameters_[f->parameter];
             return p.learn == Sharing::fixed ? held(first_[f->parameter], p) : learned(f, p);
         }
-        if (f->kind == Node::Kind::call && f->function == Function::lookup) {
+        if (is_call(f, Function::lookup)) {
             const Formula& vector = f->arguments[0];
             const Parameter& p = parameters_[vector->parameter];
             if (p.learn == Sharing::fixed) return held(first_[vector->parameter], p);

@@ -14,11 +14,6 @@
 
 namespace longreach::law {
 
-// A count or an index as the value of a variable.
-inline double as_double(int64_t n) {
-    return static_cast<double>(n);
-}
-
 // Which layers and heads share a learned parameter.
 enum class Sharing { fixed, model, layout, layer, head };
 

@@ -5,83 +5,11 @@
 
 #include <fmt/format.h>
 
+#include "law/function_table.h"
+
 namespace longreach::law {
 
 namespace {
-
-LawOp op_of(Function f) {
-    switch (f) {
-        case Function::add:
-            return LawOp::add;
-        case Function::subtract:
-            return LawOp::subtract;
-        case Function::multiply:
-            return LawOp::multiply;
-        case Function::divide:
-            return LawOp::divide;
-        case Function::power:
-            return LawOp::power;
-        case Function::negate:
-            return LawOp::negate;
-        case Function::less:
-            return LawOp::less;
-        case Function::less_equal:
-            return LawOp::less_equal;
-        case Function::greater:
-            return LawOp::greater;
-        case Function::greater_equal:
-            return LawOp::greater_equal;
-        case Function::equal:
-            return LawOp::equal;
-        case Function::not_equal:
-            return LawOp::not_equal;
-        case Function::where:
-            return LawOp::where;
-        case Function::min:
-            return LawOp::min;
-        case Function::max:
-            return LawOp::max;
-        case Function::clamp:
-            return LawOp::clamp;
-        case Function::floor:
-            return LawOp::floor;
-        case Function::ceil:
-            return LawOp::ceil;
-        case Function::abs:
-            return LawOp::abs;
-        case Function::exp:
-            return LawOp::exp;
-        case Function::expm1:
-            return LawOp::expm1;
-        case Function::log:
-            return LawOp::log;
-        case Function::log1p:
-            return LawOp::log1p;
-        case Function::log2:
-            return LawOp::log2;
-        case Function::sqrt:
-            return LawOp::sqrt;
-        case Function::tanh:
-            return LawOp::tanh;
-        case Function::sigmoid:
-            return LawOp::sigmoid;
-        case Function::softplus:
-            return LawOp::softplus;
-        case Function::erf:
-            return LawOp::erf;
-        case Function::sin:
-            return LawOp::sin;
-        case Function::cos:
-            return LawOp::cos;
-        case Function::lookup:
-            return LawOp::element;
-        case Function::max_normal:
-        case Function::gaussian_scale:
-        case Function::cosine_scale:
-            break;
-    }
-    throw FormulaError("what a solver is given cannot learn", 0, 0);
-}
 
 class Compiler {
   public:
@@ -95,12 +23,13 @@ class Compiler {
             return push({.op = LawOp::parameter, .operand = parameter(f->parameter, f)}, 0);
         }
         if (!learns(f)) return push({.op = LawOp::table, .operand = table(f)}, 0);
-        if (f->function == Function::lookup) {
+        if (is_call(f, Function::lookup)) {
             emit(f->arguments[1]);
             return push({.op = LawOp::element, .operand = parameter(f->arguments[0]->parameter, f)}, 1);
         }
         for (const Formula& a : f->arguments) emit(a);
-        push({.op = op_of(f->function)}, static_cast<int>(f->arguments.size()));
+        if (is_solved(f->function)) throw FormulaError("what a solver is given cannot learn", 0, 0);
+        push({.op = operation_of(f->function)}, static_cast<int>(f->arguments.size()));
     }
 
     bool learns(const Formula& f) const {
@@ -185,9 +114,7 @@ Formula index_of(const Formula& formula, size_t vector) {
                                inner->end);
         index = inner;
     }
-    const bool reads = formula->kind == Node::Kind::call && formula->function == Function::lookup &&
-                       formula->arguments[0]->parameter == vector;
-    if (!reads) return index;
+    if (!is_call(formula, Function::lookup) || formula->arguments[0]->parameter != vector) return index;
     if (uses(formula->arguments[1], Variable::h))
         throw FormulaError("an index cannot depend on the head; let every head learn its own vector",
                            formula->arguments[1]->begin, formula->arguments[1]->end);

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "law/function_table.h"
+
 namespace longreach::law {
 
 namespace {
@@ -13,93 +15,20 @@ namespace {
 constexpr std::array<const char*, variable_count> variable_names = {
     "dot", "z", "n", "t", "h", "H", "l", "layers", "d", "L", "T", "p", "m", "R", "theta"};
 
-struct Signature {
-    const char* name;  // of an operator, its symbol
-    size_t arguments;
-};
-constexpr Signature signatures[] = {
-    {"+", 2},
-    {"-", 2},
-    {"*", 2},
-    {"/", 2},
-    {"^", 2},
-    {"-", 1},
-    {"<", 2},
-    {"<=", 2},
-    {">", 2},
-    {">=", 2},
-    {"==", 2},
-    {"!=", 2},
-    {"where", 3},
-    {"min", 2},
-    {"max", 2},
-    {"clamp", 3},
-    {"floor", 1},
-    {"ceil", 1},
-    {"abs", 1},
-    {"exp", 1},
-    {"expm1", 1},
-    {"log", 1},
-    {"log1p", 1},
-    {"log2", 1},
-    {"sqrt", 1},
-    {"tanh", 1},
-    {"sigmoid", 1},
-    {"softplus", 1},
-    {"erf", 1},
-    {"sin", 1},
-    {"cos", 1},
-    {"max_normal", 1},
-    {"gaussian_scale", 2},
-    {"cosine_scale", 3},
-    {"lookup", 2},
-};
-
-Signature signature(Function f) {
-    return signatures[static_cast<size_t>(f)];
-}
-
 Formula make(Node node) {
     return std::make_shared<const Node>(std::move(node));
 }
 
-// How strongly the outermost operator binds; calls, names and positive numbers most.
+// Of the outermost operator.
 int strength(const Node& n) {
-    if (n.kind == Node::Kind::number) return std::signbit(n.number) ? 4 : 9;
-    if (n.kind != Node::Kind::call) return 9;
-    switch (n.function) {
-        case Function::less:
-        case Function::less_equal:
-        case Function::greater:
-        case Function::greater_equal:
-        case Function::equal:
-        case Function::not_equal:
-            return 1;
-        case Function::add:
-        case Function::subtract:
-            return 2;
-        case Function::multiply:
-        case Function::divide:
-            return 3;
-        case Function::negate:
-            return 4;
-        case Function::power:
-            return 5;
-        default:
-            return 9;
-    }
+    if (n.kind == Node::Kind::call) return row_of(n.function).strength;
+    return n.kind == Node::Kind::number && std::signbit(n.number) ? Strength::sign : Strength::call;
 }
 
 }  // namespace
 
 const char* name_of(Variable variable) {
     return variable_names[static_cast<size_t>(variable)];
-}
-const char* name_of(Function function) {
-    return signature(function).name;
-}
-size_t arguments_of(Function function) {
-    return signature(function).arguments;
 }
 
 std::string underlined(std::string_view text, const FormulaError& error) {
@@ -171,8 +100,7 @@ Formula simpler(Function f, const std::vector<Formula>& a) {
             if (is_number(a[1], 1)) return a[0];
             break;
         case Function::negate:
-            if (a[0]->kind == Node::Kind::call && a[0]->function == Function::negate)
-                return a[0]->arguments[0];
+            if (is_call(a[0], Function::negate)) return a[0]->arguments[0];
             break;
         case Function::where:
             if (a[0]->kind == Node::Kind::number) return a[0]->number != 0 ? a[1] : a[2];
@@ -221,7 +149,7 @@ Formula rewrite(const Formula& f, const std::function<Formula(const Formula&)>& 
     if (Formula changed = change(f)) return changed;
     if (f->kind != Node::Kind::call) return f;
     std::vector<Formula> arguments = f->arguments;
-    for (size_t i = f->function == Function::lookup ? 1 : 0; i < arguments.size(); ++i)
+    for (size_t i = is_call(f, Function::lookup) ? 1 : 0; i < arguments.size(); ++i)
         arguments[i] = rewrite(arguments[i], change);
     return call(f->function, std::move(arguments));
 }
@@ -251,13 +179,13 @@ std::string write(const Formula& f, std::span<const std::string> parameters) {
         return strength(*n.arguments[i]) < least ? "(" + text + ")" : text;
     };
     const int own = strength(n);
-    const char* name = signature(n.function).name;
+    const char* name = name_of(n.function);
     // No parentheses between signs: what is written nests no deeper than what was read.
-    if (n.function == Function::negate) return fmt::format("-{}", part(0, own));
-    if (n.function == Function::power) return fmt::format("{}^{}", part(0, own + 1), part(1, own - 1));
-    if (own == 1) return fmt::format("{} {} {}", part(0, own + 1), name, part(1, own + 1));
-    if (own == 2) return fmt::format("{} {} {}", part(0, own), name, part(1, own + 1));
-    if (own == 3) return fmt::format("{}{}{}", part(0, own), name, part(1, own + 1));
+    if (own == Strength::sign) return fmt::format("{}{}", name, part(0, own));
+    if (own == Strength::power) return fmt::format("{}{}{}", part(0, own + 1), name, part(1, own - 1));
+    if (own == Strength::comparison) return fmt::format("{} {} {}", part(0, own + 1), name, part(1, own + 1));
+    if (own == Strength::sum) return fmt::format("{} {} {}", part(0, own), name, part(1, own + 1));
+    if (own == Strength::product) return fmt::format("{}{}{}", part(0, own), name, part(1, own + 1));
     std::string out = name;
     for (size_t i = 0; i < n.arguments.size(); ++i) out += (i == 0 ? "(" : ", ") + part(i, 0);
     return out + ")";

@@ -17,6 +17,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/law_operations.h"
+
 namespace longreach::law {
 
 // What a formula may depend on besides its parameters.
@@ -65,45 +67,21 @@ inline constexpr size_t longest_formula = 4096;  // bytes
 inline constexpr int deepest_nesting = 100;      // parentheses, calls, signs and powers
 inline constexpr size_t longest_name = 40;       // of a parameter
 
+// Each has a row in function_table.cpp; all but the last four are operations of the kernels.
+// clang-format off
 enum class Function {
-    add,
-    subtract,
-    multiply,
-    divide,
-    power,
-    negate,
-    less,
-    less_equal,
-    greater,
-    greater_equal,
-    equal,
-    not_equal,
-    where,
-    min,
-    max,
-    clamp,
-    floor,
-    ceil,
-    abs,
-    exp,
-    expm1,
-    log,
-    log1p,
-    log2,
-    sqrt,
-    tanh,
-    sigmoid,
-    softplus,
-    erf,
-    sin,
-    cos,
-    max_normal,      // (n): E of the largest of n standard normals
-    gaussian_scale,  // (n, C): the factor of normal scores with E[1 / largest weight] = C
-    cosine_scale,    // (n, d, C): the same for cosines in d dimensions, times sqrt(d)
-    lookup,          // (vector parameter, index): index rounded down and held inside the vector
+#define LONGREACH_NAME(name, numbers, result) name,
+    LONGREACH_LAW_OPERATIONS(LONGREACH_NAME)
+#undef LONGREACH_NAME
+    max_normal,
+    gaussian_scale,
+    cosine_scale,
+    lookup,
 };
+// clang-format on
 const char* name_of(Function function);  // of an operator, its symbol
 size_t arguments_of(Function function);
+bool is_solved(Function function);  // its value takes an integral, and its arguments cannot learn
 
 struct Node;
 using Formula = std::shared_ptr<const Node>;
@@ -163,7 +141,13 @@ inline Formula operator/(const Formula& a, const Formula& b) {
 inline Formula operator-(const Formula& a) {
     return call(Function::negate, {a});
 }
+inline Formula where(const Formula& condition, const Formula& yes, const Formula& no) {
+    return call(Function::where, {condition, yes, no});
+}
 bool is_number(const Formula& f, double value);
+inline bool is_call(const Formula& f, Function function) {
+    return f->kind == Node::Kind::call && f->function == function;
+}
 
 // A text that parses to the same tree, with as few parentheses as possible.
 std::string write(const Formula& formula, std::span<const std::string> parameters);
@@ -186,6 +170,10 @@ struct Values {
     double operator[](Variable v) const { return variables[static_cast<size_t>(v)]; }
 };
 double evaluate(const Formula& formula, const Values& values);
+// A count or an index as the value of a variable.
+inline double as_double(int64_t n) {
+    return static_cast<double>(n);
+}
 
 // d formula / d parameter: of a number, or of the element that a lookup of the vector reads. At kinks the
 // derivative from the right, but for clamp: 1 on the closed range. d(x^y)/dy is 0 at x = 0.

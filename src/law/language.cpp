@@ -1,6 +1,10 @@
 #include "law/language.h"
 
+#include <fmt/format.h>
+
 #include <array>
+
+#include "law/function_table.h"
 
 namespace longreach::law {
 
@@ -23,54 +27,17 @@ constexpr std::array<std::string_view, variable_count> variables = {
     "pairs that turn",
     "frequency of the pair in training"};
 
-// In the order of Function.
-constexpr Meaning functions[] = {
-    {"a + b", "sum"},
-    {"a - b", "difference"},
-    {"a * b", "product"},
-    {"a / b", "quotient"},
-    {"a ^ b", "power, from right to left: 2^3^2 is 2^9"},
-    {"-a", "negative; -a^2 is -(a^2)"},
-    {"a < b", "1 if it holds, else 0; comparisons do not chain"},
-    {"a <= b", "the same"},
-    {"a > b", "the same"},
-    {"a >= b", "the same"},
-    {"a == b", "the same"},
-    {"a != b", "the same"},
-    {"where(c, a, b)", "a if c is not 0, else b; the other of the two need not be finite"},
-    {"min(a, b)", "the smaller"},
-    {"max(a, b)", "the larger"},
-    {"clamp(x, a, b)", "x, held between a and b"},
-    {"floor(x)", "the largest whole number up to x"},
-    {"ceil(x)", "the smallest whole number from x on"},
-    {"abs(x)", "absolute value"},
-    {"exp(x)", "e^x"},
-    {"expm1(x)", "e^x - 1, exact near 0"},
-    {"log(x)", "natural logarithm"},
-    {"log1p(x)", "log(1 + x), exact near 0"},
-    {"log2(x)", "logarithm to base 2"},
-    {"sqrt(x)", "square root"},
-    {"tanh(x)", "hyperbolic tangent"},
-    {"sigmoid(x)", "1 / (1 + e^-x)"},
-    {"softplus(x)", "log(1 + e^x)"},
-    {"erf(x)", "error function"},
-    {"sin(x)", "sine of x in radians"},
-    {"cos(x)", "cosine of x in radians"},
-    {"max_normal(n)", "expected largest of n independent standard normal numbers"},
-    {"gaussian_scale(n, c)",
-     "factor of n standard normal scores with E[1 / largest weight] = c; 0 up to n = c"},
-    {"cosine_scale(n, d, c)", "the same for scores sqrt(d) cos(q, k), directions random in d dimensions"},
-    {"lookup(w, i)", "element floor(i) of the vector parameter w, i held inside the vector"},
-};
-static_assert(std::size(functions) == static_cast<size_t>(Function::lookup) + 1);
-
 }  // namespace
 
 Meaning meaning_of(Variable variable) {
-    return {name_of(variable), variables[static_cast<size_t>(variable)]};
+    return {std::string(name_of(variable)), variables[static_cast<size_t>(variable)]};
 }
 Meaning meaning_of(Function function) {
-    return functions[static_cast<size_t>(function)];
+    const FunctionRow& row = row_of(function);
+    const std::string name = row.name;
+    if (row.strength == Strength::call) return {fmt::format("{}({})", name, row.arguments), row.help};
+    if (row.strength == Strength::sign) return {name + "x", row.help};
+    return {fmt::format("x {} y", name), row.help};
 }
 
 }  // namespace longreach::law

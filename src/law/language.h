@@ -1,6 +1,7 @@
 // Words for the language of formulas: what every variable, operator and function means.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "law/formula.h"
@@ -8,7 +9,7 @@
 namespace longreach::law {
 
 struct Meaning {
-    std::string_view written;  // "t", "a ^ b", "clamp(x, a, b)"
+    std::string written;  // "t", "x ^ y", "clamp(x, a, b)"
     std::string_view value;
 };
 Meaning meaning_of(Variable variable);

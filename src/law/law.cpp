@@ -6,17 +6,13 @@
 #include <cmath>
 #include <optional>
 
-#include "law/extreme_values.h"
+#include "law/function_table.h"
 
 namespace longreach::law {
 
 namespace {
 
 using F = Function;
-
-bool is_call(const Formula& f, Function function) {
-    return f->kind == Node::Kind::call && f->function == function;
-}
 
 // The part of the text that a formula comes from; of a derived one, what its parts come from.
 struct Span {
@@ -35,10 +31,6 @@ Span span_of(const Formula& f) {
 [[noreturn]] void refuse(const std::string& message, const Formula& at) {
     const Span span = span_of(at);
     throw FormulaError(message, span.end == 0 ? 0 : span.begin, span.end);
-}
-
-Formula where(const Formula& condition, const Formula& yes, const Formula& no) {
-    return call(F::where, {condition, yes, no});
 }
 
 // a * z + b, where z is the given variable.
@@ -269,8 +261,8 @@ void check_solvers(const Formula& f, const std::function<std::optional<double>(c
                    bool of_n) {
     for (const Formula& a : f->arguments) check_solvers(a, number_of, of_n);
     if (f->kind != Node::Kind::call) return;
-    const bool cosine = f->function == F::cosine_scale, normal = f->function == F::max_normal && !of_n;
-    if (!cosine && !normal && f->function != F::gaussian_scale) return;
+    const Solver* solver = row_of(f->function).solver;
+    if (solver == nullptr || (of_n && solver->table == nullptr)) return;
     const auto wrong = [&](const char* message, const Formula& at) {
         throw FormulaError(fmt::format("{} {}", name_of(f->function), message), at->begin, at->end);
     };
@@ -278,13 +270,10 @@ void check_solvers(const Formula& f, const std::function<std::optional<double>(c
     const bool is_n = of_n && x[0]->kind == Node::Kind::variable && x[0]->variable == Variable::n;
     if (!is_n && !number_of(x[0]))
         wrong(of_n ? "takes n, or a number in its place" : "takes a number here", x[0]);
-    if (normal) return;
-    const std::optional<double> target = number_of(x.back());
-    if (!target || !(*target > 1 && std::isfinite(*target)))
-        wrong("needs a number above 1 for C, the keys that attention spreads over", x.back());
-    const std::optional<double> head_dim = cosine ? number_of(x[1]) : std::nullopt;
-    if (cosine && (!head_dim || !(*head_dim >= 2 && *head_dim <= 65536)))
-        wrong("needs a number of dimensions from 2 to 65536", x[1]);
+    for (const Solver::Number& needed : solver->numbers) {
+        const std::optional<double> value = number_of(x[needed.argument]);
+        if (!value || !needed.accepts(*value)) wrong(needed.message, x[needed.argument]);
+    }
 }
 
 Formula resolve(const Formula& formula, const std::vector<std::pair<Variable, double>>& values,
@@ -306,24 +295,19 @@ Formula without_solvers(const Formula& f, size_t known, int64_t count,
                         std::vector<std::vector<double>>& tables) {
     if (f->kind != Node::Kind::call) return f;
     const auto& x = f->arguments;
-    const auto is_fixed = [&](size_t i) { return x[i]->kind == Node::Kind::number; };
-    const auto of_n = [&] { return x[0]->kind == Node::Kind::variable && x[0]->variable == Variable::n; };
-    const bool gaussian = f->function == F::gaussian_scale && of_n() && is_fixed(1);
-    const bool cosine = f->function == F::cosine_scale && of_n() && is_fixed(1) && is_fixed(2);
-    if (gaussian) {
-        const double target = x[1]->number;
-        tables.push_back(
-            solved_table(count, target, [&](double n) { return solve_gaussian_scale(n, target); }));
-    } else if (cosine) {
-        const CosineScores scores(static_cast<int64_t>(x[1]->number));
-        const double target = x[2]->number;
-        tables.push_back(
-            solved_table(count, target, [&](double n) { return scores.solve_scale(n, target); }));
-    } else {
+    const Solver* solver = row_of(f->function).solver;
+    const bool tabulated =
+        solver != nullptr && solver->table != nullptr && x[0]->kind == Node::Kind::variable &&
+        x[0]->variable == Variable::n &&
+        std::all_of(x.begin() + 1, x.end(), [](const Formula& a) { return a->kind == Node::Kind::number; });
+    if (!tabulated) {
         Node n = *f;
         for (Formula& a : n.arguments) a = without_solvers(a, known, count, tables);
         return std::make_shared<const Node>(std::move(n));
     }
+    std::vector<double> numbers;
+    for (const Formula& a : x) numbers.push_back(a->number);
+    tables.push_back(solver->table(numbers.data(), count));
     Node vector;
     vector.kind = Node::Kind::parameter;
     vector.parameter = known + tables.size() - 1;

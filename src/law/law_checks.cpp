@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "law/bound_law.h"
+#include "law/function_table.h"
 
 namespace longreach::law {
 
@@ -25,20 +26,11 @@ void for_entries(Variable over, int64_t longest, Body body) {
 Formula without_solvers(const Formula& f) {
     return rewrite(f, [](const Formula& part) -> Formula {
         if (part->kind != Node::Kind::call) return nullptr;
+        const Solver* solver = row_of(part->function).solver;
+        if (solver == nullptr) return nullptr;
         const auto& x = part->arguments;
-        const auto where = [](const Formula& condition, double yes, double no) {
-            return call(Function::where, {condition, number(yes), number(no)});
-        };
-        switch (part->function) {
-            case Function::max_normal:
-                return where(call(Function::less_equal, {without_solvers(x[0]), number(1)}), 0, 1);
-            case Function::gaussian_scale:
-            case Function::cosine_scale:
-                return where(call(Function::less_equal, {without_solvers(x[0]), without_solvers(x.back())}),
-                             0, 1);
-            default:
-                return nullptr;
-        }
+        const Formula last_zero = solver->target > 0 ? without_solvers(x[solver->target]) : number(1);
+        return where(call(Function::less_equal, {without_solvers(x[0]), last_zero}), number(0), number(1));
     });
 }
 

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/text.h"
-#include "law/formula.h"
+#include "law/function_table.h"
 
 namespace longreach::law {
 
@@ -25,10 +25,6 @@ bool begins_operand(char c) {
 }
 
 constexpr auto& constants = named_constants;
-
-// Named functions follow the operators.
-constexpr size_t first_named = static_cast<size_t>(Function::where);
-constexpr size_t last_named = static_cast<size_t>(Function::lookup);
 
 // ": did you mean a or b?", or nothing.
 std::string suggestion(const std::string& word, const std::vector<std::string>& known) {
@@ -74,6 +70,21 @@ class Parser {
         at_ += token.size();
         return true;
     }
+    // The operator of this strength that stands here; of two, the longer. Null: there is none.
+    const FunctionRow* take_operator(int strength) {
+        skip_blanks();
+        std::string_view longest;
+        const FunctionRow* taken = nullptr;
+        for (const FunctionRow& row : function_table()) {
+            const std::string_view symbol = row.name;
+            if (row.strength != strength || symbol.size() <= longest.size()) continue;
+            if (!text_.substr(at_).starts_with(symbol)) continue;
+            longest = symbol;
+            taken = &row;
+        }
+        at_ += longest.size();
+        return taken;
+    }
     // A formula as it is written, for messages; nothing is folded.
     static Formula spanning(Node n, size_t begin, size_t end) {
         n.begin = begin;
@@ -93,14 +104,8 @@ class Parser {
 
     Formula comparison() {
         const Formula left = sum();
-        constexpr struct {
-            std::string_view token;
-            Function function;
-        } kinds[] = {{"<=", Function::less_equal}, {">=", Function::greater_equal}, {"==", Function::equal},
-                     {"!=", Function::not_equal},  {"<", Function::less},           {">", Function::greater}};
-        for (const auto& kind : kinds) {
-            if (!take(kind.token)) continue;
-            const Formula f = joined(kind.function, left, sum());
+        if (const FunctionRow* compared = take_operator(Strength::comparison)) {
+            const Formula f = joined(compared->function, left, sum());
             skip_blanks();
             if (at_ < text_.size() && std::string_view("<>=!").find(text_[at_]) != std::string_view::npos)
                 fail("comparisons do not chain: use parentheses", at_, at_ + 1);
@@ -113,39 +118,31 @@ class Parser {
     }
     Formula sum() {
         Formula left = product();
-        for (;;) {
-            if (take("+"))
-                left = joined(Function::add, left, product());
-            else if (take("-"))
-                left = joined(Function::subtract, left, product());
-            else
-                return left;
-        }
+        while (const FunctionRow* taken = take_operator(Strength::sum))
+            left = joined(taken->function, left, product());
+        return left;
     }
     Formula product() {
         Formula left = sign();
         for (;;) {
             skip_blanks();
             if (text_.substr(at_).starts_with("**")) fail("a power is written '^'", at_, at_ + 2);
-            if (take("*"))
-                left = joined(Function::multiply, left, sign());
-            else if (take("/"))
-                left = joined(Function::divide, left, sign());
-            else
-                return left;
+            const FunctionRow* taken = take_operator(Strength::product);
+            if (taken == nullptr) return left;
+            left = joined(taken->function, left, sign());
         }
     }
     Formula sign() {
         skip_blanks();
         const size_t begin = at_;
         const Nested nested(*this, begin);
-        if (take("-")) {
+        if (const FunctionRow* taken = take_operator(Strength::sign)) {
             const Formula operand = sign();
-            return called(Function::negate, {operand}, begin, operand->end);
+            return called(taken->function, {operand}, begin, operand->end);
         }
         const Formula base = operand();
-        if (!take("^")) return base;
-        return joined(Function::power, base, sign());
+        const FunctionRow* taken = take_operator(Strength::power);
+        return taken == nullptr ? base : joined(taken->function, base, sign());
     }
     Formula operand() {
         skip_blanks();
@@ -211,9 +208,8 @@ class Parser {
     }
     [[noreturn]] void unknown(const std::string& word, size_t begin) const {
         const size_t end = begin + word.size();
-        for (size_t f = first_named; f <= last_named; ++f)
-            if (word == name_of(static_cast<Function>(f)))
-                fail(fmt::format("the function '{}' has no arguments here", word), begin, end);
+        if (find_function(word) != nullptr)
+            fail(fmt::format("the function '{}' has no arguments here", word), begin, end);
         std::vector<std::string> known(parameters_.begin(), parameters_.end());
         for (const Variable v : variables_) known.push_back(name_of(v));
         for (const Constant& c : constants) known.push_back(c.name);
@@ -223,29 +219,27 @@ class Parser {
              begin, end);
     }
     Formula function(const std::string& word, size_t begin) {
-        size_t f = first_named;
-        while (f <= last_named && word != name_of(static_cast<Function>(f))) ++f;
-        if (f > last_named) {
+        const FunctionRow* row = find_function(word);
+        if (row == nullptr) {
             std::vector<std::string> known;
-            for (size_t i = first_named; i <= last_named; ++i)
-                known.push_back(name_of(static_cast<Function>(i)));
-            const std::string other = word == "ln" ? ": did you mean log?" : suggestion(word, known);
-            fail(fmt::format("unknown function '{}'{}", word, other), begin, begin + word.size());
+            for (const FunctionRow& other : function_table())
+                if (other.strength == Strength::call) known.push_back(other.name);
+            const std::string meant = word == "ln" ? ": did you mean log?" : suggestion(word, known);
+            fail(fmt::format("unknown function '{}'{}", word, meant), begin, begin + word.size());
         }
         take("(");
         std::vector<Formula> arguments;
         do arguments.push_back(comparison());
         while (take(","));
         if (!take(")")) fail(missing("')'"), begin, begin + word.size());
-        const size_t wanted = arguments_of(static_cast<Function>(f));
+        const size_t wanted = arguments_of(row->function);
         if (arguments.size() != wanted)
             fail(fmt::format("{} takes {}, not {}", word, counted(wanted, "argument"), arguments.size()),
                  begin, at_);
-        const Function which = static_cast<Function>(f);
-        if (which == Function::lookup && arguments[0]->kind != Node::Kind::parameter)
+        if (row->function == Function::lookup && arguments[0]->kind != Node::Kind::parameter)
             fail("the first argument of lookup is the name of a vector parameter", arguments[0]->begin,
                  arguments[0]->end);
-        return called(which, std::move(arguments), begin, at_);
+        return called(row->function, std::move(arguments), begin, at_);
     }
 
     struct Nested {
@@ -274,12 +268,13 @@ Formula parse(std::string_view text, std::span<const Variable> variables,
 namespace {
 
 // The value of a part in which no name is left. Throws FormulaError where it, or a part of it, is not finite. Integrals
-// are not computed here, for they take time; check_solvers() looks at the arguments of those that are solved.
+// are not computed here, for they take time; check_solvers() looks at the arguments of those that have a target.
 std::optional<double> finite_constant(const Formula& f) {
     if (f->kind == Node::Kind::number) return f->number;
     if (f->kind != Node::Kind::call) return std::nullopt;
-    if (f->function == Function::gaussian_scale || f->function == Function::cosine_scale) return std::nullopt;
-    bool known = f->function < Function::max_normal;
+    const Solver* solver = row_of(f->function).solver;
+    if (solver != nullptr && solver->target > 0) return std::nullopt;
+    bool known = solver == nullptr && f->function != Function::lookup;
     std::vector<Formula> numbers;
     for (const Formula& argument : f->arguments) {
         const std::optional<double> value = finite_constant(argument);
@@ -318,9 +313,7 @@ std::string name_problem(std::string_view name) {
     if (std::any_of(std::begin(constants), std::end(constants),
                     [&](const Constant& c) { return name == c.name; }))
         return "this is the name of a constant: choose another";
-    for (size_t f = first_named; f <= last_named; ++f)
-        if (name == name_of(static_cast<Function>(f)))
-            return "this is the name of a function: choose another";
+    if (find_function(name) != nullptr) return "this is the name of a function: choose another";
     return "";
 }
 

@@ -3,9 +3,11 @@
 
 #include "exchange/export.h"
 #include "exchange/import.h"
+#include "exchange/own_form.h"
 #include "exchange/made_run.h"
 #include "exchange/run_logits.h"
 #include "exchange/small_forms.h"
+#include "law/function_table.h"
 
 using namespace longreach;
 using namespace longreach::test;
@@ -199,6 +201,13 @@ TEST_CASE("a model that neither a class nor the code expresses is refused by the
     CHECK(contains(refused(section(R"("distance": {"kind": "si_interp"})")), "(si_interp)"));
     CHECK(contains(refused(section(R"("score": "z - t/T")")), "depends on the length T"));
     CHECK(io::kind_of(dir / "hf", io::Links::refuse) == io::PathKind::missing);
+}
+
+TEST_CASE("the code that a model brings has every function that is not solved for") {
+    const std::string code = exchange::modeling_code();
+    for (const law::FunctionRow& row : law::function_table())
+        if (row.strength == law::Strength::call && row.solver == nullptr)
+            CHECK_MESSAGE(contains(code, fmt::format("\"{}\": ", row.name)), row.name);
 }
 
 TEST_CASE("an imported run takes fields of the config, and is evaluated like any other") {

@@ -31,6 +31,22 @@ inline double keys_attended_normal(int64_t n, double multiplier) {
     return 1 + double(n) * double(n - 1) * sum * step / 3;
 }
 
+// The expected largest of n numbers N(0, 1): n INT x phi(x) Phi(x)^(n-1) dx by Simpson's rule.
+inline double largest_normal(int64_t n) {
+    const int intervals = 2000;
+    const double low = -9, high = 12, step = (high - low) / intervals;
+    double sum = 0;
+    for (int i = 0; i <= intervals; ++i) {
+        const double x = low + step * i, below = 0.5 * std::erfc(-x / std::numbers::sqrt2);
+        const double density = std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
+        sum += (i == 0 || i == intervals ? 1
+                : i % 2 == 1             ? 4
+                                         : 2) *
+               x * density * std::pow(below, double(n - 1));
+    }
+    return double(n) * sum * step / 3;
+}
+
 // Scores cos(angle) between random directions of R^d: with c = -cos(theta) the density of theta is
 // sin(theta)^(d-2), normalised. All cumulative integrals by trapezoids on one grid of theta, which errs by
 // (pi / 4000)^2 / 12 or so.

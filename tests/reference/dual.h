@@ -66,6 +66,8 @@ struct Dual {
         const Real t = std::tanh(a.value);
         return a.chain(t, 1 - t * t);
     }
+    friend Dual sin(const Dual& a) { return a.chain(std::sin(a.value), std::cos(a.value)); }
+    friend Dual cos(const Dual& a) { return a.chain(std::cos(a.value), -std::sin(a.value)); }
     friend Dual erf(const Dual& a) {
         const Real two_over_root_pi = static_cast<Real>(2 * std::numbers::inv_sqrtpi);
         return a.chain(std::erf(a.value), two_over_root_pi * std::exp(-a.value * a.value));

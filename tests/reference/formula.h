@@ -1,5 +1,5 @@
 // Score formulas by a tree walker of the reference's own: the text is read and computed in one go, on numbers or on
-// duals. Only valid formulas are given to it.
+// duals. Only valid formulas are given to it, and whole numbers n and d to the functions that are solved for.
 #pragma once
 
 #include <cctype>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/concentration.h"
 #include "reference/dual.h"
 
 namespace longreach::reference {
@@ -117,9 +118,11 @@ class FormulaWalker {
         if (!take(symbol)) throw std::logic_error("reference: no " + std::string(symbol) + " in " + text_);
     }
     T function(const std::string& name) {
+        using std::cos;
         using std::erf;
         using std::exp;
         using std::log;
+        using std::sin;
         using std::sqrt;
         using std::tanh;
         if (name == "lookup") {
@@ -154,6 +157,12 @@ class FormulaWalker {
         if (name == "sigmoid") return T(1) / (T(1) + exp(T(0) - x[0]));
         if (name == "softplus") return log(T(1) + exp(x[0]));
         if (name == "erf") return erf(x[0]);
+        if (name == "sin") return sin(x[0]);
+        if (name == "cos") return cos(x[0]);
+        const auto whole = [&](size_t i) { return static_cast<int64_t>(value_of(x.at(i))); };
+        if (name == "max_normal") return T(largest_normal(whole(0)));
+        if (name == "gaussian_scale") return T(multiplier_for(value_of(x.at(1)), whole(0), 0));
+        if (name == "cosine_scale") return T(multiplier_for(value_of(x.at(2)), whole(0), whole(1)));
         throw std::logic_error("reference: unknown function " + name);
     }
 
