@@ -47,6 +47,24 @@ void add_to(std::vector<LossSum>& buckets, size_t k, double loss) {
     buckets[k].add(loss);
 }
 
+// The model's result for a scored token. Ranks send it as three numbers.
+struct TokenFinding {
+    double loss = 0;
+    double hit = 0;      // 1: the token is the model's most likely one
+    double visible = 0;  // tokens of its document that the prediction can see
+
+    void append_to(std::vector<double>& numbers) const {
+        numbers.insert(numbers.end(), {loss, hit, visible});
+    }
+    // Removes the first finding from `numbers`.
+    static TokenFinding take(std::span<const double>& numbers) {
+        check(numbers.size() >= 3, "a batch with fewer tokens than were scored");
+        const TokenFinding first{numbers[0], numbers[1], numbers[2]};
+        numbers = numbers.subspan(3);
+        return first;
+    }
+};
+
 // The contents of a batch and the model's results for it.
 struct HostBatch {
     std::vector<int32_t> tokens, targets, starts, best;  // [sequences, length]
@@ -70,16 +88,15 @@ struct HostBatch {
                     targets[b * l + i] = ids[i + 1];
         }
     }
-    // For every scored token: its loss, whether it is the most likely one,
-    // and the number of tokens of its document that the prediction can see.
+    // Of every scored token.
     std::vector<double> findings(int64_t length) const {
         std::vector<double> out;
         for (size_t i = 0; i < targets.size(); ++i) {
             if (targets[i] < 0) continue;
             const int64_t at = static_cast<int64_t>(i) % length;
-            out.push_back(losses[i]);
-            out.push_back(best[i] == targets[i] ? 1 : 0);
-            out.push_back(static_cast<double>(at - starts[i] + 1));
+            TokenFinding{losses[i], best[i] == targets[i] ? 1.0 : 0.0,
+                         static_cast<double>(at - starts[i] + 1)}
+                .append_to(out);
         }
         return out;
     }
@@ -94,25 +111,24 @@ class Sums {
         if (request.keep_token_losses)
             result_.token_losses.assign(selection.document.size(), std::numeric_limits<float>::quiet_NaN());
     }
-    // Returns the position after the findings.
-    std::span<const double> add(std::span<const Window> windows, std::span<const double> findings) {
+    // Returns the numbers after the findings.
+    std::span<const double> add(std::span<const Window> windows, std::span<const double> numbers) {
         for (const Window& w : windows)
             for (int64_t i = w.scored_from; i < result_.length; ++i) {
                 const size_t slot = w.first_slot + static_cast<size_t>(i - w.scored_from);
                 if (selection_.document[slot] < 0) continue;
-                check(findings.size() >= 3, "a batch with fewer tokens than were scored");
-                const double loss = findings[0];
-                result_.loss.add(loss);
-                result_.hits.add(findings[1]);
+                const TokenFinding token = TokenFinding::take(numbers);
+                result_.loss.add(token.loss);
+                result_.hits.add(token.hit);
                 DocumentSums& document = documents_[static_cast<size_t>(selection_.document[slot])];
-                document.loss.add(loss);
-                document.hits += findings[1];
-                add_to(result_.by_sequence, bucket_of(i + 1), loss);
-                add_to(result_.by_document, bucket_of(static_cast<int64_t>(findings[2])), loss);
-                if (!result_.token_losses.empty()) result_.token_losses[slot] = static_cast<float>(loss);
-                findings = findings.subspan(3);
+                document.loss.add(token.loss);
+                document.hits += token.hit;
+                add_to(result_.by_sequence, bucket_of(i + 1), token.loss);
+                add_to(result_.by_document, bucket_of(static_cast<int64_t>(token.visible)), token.loss);
+                if (!result_.token_losses.empty())
+                    result_.token_losses[slot] = static_cast<float>(token.loss);
             }
-        return findings;
+        return numbers;
     }
     PartialLength so_far() const {
         return {result_.loss, result_.hits, result_.by_sequence, result_.by_document, documents_};

@@ -30,6 +30,24 @@ struct Moments {
     }
 };
 
+// The model's result for a sequence: a sample with its answer or with its decoy. Ranks send it as five numbers.
+struct SequenceFinding {
+    double loss = 0, accuracy = 0, answer_tokens = 0;
+    uint64_t hash = 0;  // of tokens and targets; f64 holds each half of it exactly
+
+    void append_to(std::vector<double>& numbers) const {
+        numbers.insert(numbers.end(), {loss, accuracy, answer_tokens, static_cast<double>(hash >> 32),
+                                       static_cast<double>(hash & 0xffffffff)});
+    }
+    static std::vector<SequenceFinding> list(std::span<const double> numbers) {
+        std::vector<SequenceFinding> all;
+        for (; numbers.size() >= 5; numbers = numbers.subspan(5))
+            all.push_back({numbers[0], numbers[1], numbers[2],
+                           static_cast<uint64_t>(numbers[3]) << 32 | static_cast<uint64_t>(numbers[4])});
+        return all;
+    }
+};
+
 // The model's results for one sample.
 struct Score {
     double accuracy = 0;
@@ -120,14 +138,12 @@ std::vector<double> TaskEvaluator::run_batch(Ops& ops, model::Transformer& model
         // A token's prediction is at the position before it.
         const size_t at = b * l + static_cast<size_t>(samples[b].answer_begin) - 1;
         const size_t answer = static_cast<size_t>(samples[b].answer_tokens());
-        found.push_back(sum(std::span<const float>(losses).subspan(at, answer)));
-        found.push_back(share_right(samples[b], std::span<const int32_t>(best).subspan(at, answer)));
-        found.push_back(static_cast<double>(answer));
-        // f64 holds each half exactly.
-        const uint64_t hash =
-            hash_of(std::span(tokens).subspan(b * l, l), std::span(targets).subspan(b * l, l));
-        found.push_back(static_cast<double>(hash >> 32));
-        found.push_back(static_cast<double>(hash & 0xffffffff));
+        SequenceFinding sequence;
+        sequence.loss = sum(std::span<const float>(losses).subspan(at, answer));
+        sequence.accuracy = share_right(samples[b], std::span<const int32_t>(best).subspan(at, answer));
+        sequence.answer_tokens = static_cast<double>(answer);
+        sequence.hash = hash_of(std::span(tokens).subspan(b * l, l), std::span(targets).subspan(b * l, l));
+        sequence.append_to(found);
     }
     return found;
 }
@@ -148,16 +164,15 @@ std::optional<TaskRow> TaskEvaluator::run_one(Ops& ops, ranks::Comm& comm, model
         size_t sequence = round;
         bool stop = request.pause != nullptr && request.pause->asked && request.pause->asked();
         for (const std::vector<double>& of_rank : collector_.collect(ops, comm, std::move(found), stop))
-            for (size_t i = 0; i < of_rank.size(); i += 5, ++sequence) {
+            for (const SequenceFinding& finding : SequenceFinding::list(of_rank)) {
                 Score& score = scores.at(sequence / per_sample);
-                score.hash[sequence % per_sample] =
-                    static_cast<uint64_t>(of_rank[i + 3]) << 32 | static_cast<uint64_t>(of_rank[i + 4]);
-                if (sequence % per_sample == 1) {
-                    score.decoy_loss = of_rank[i];
+                score.hash[sequence % per_sample] = finding.hash;
+                if (sequence++ % per_sample == 1) {
+                    score.decoy_loss = finding.loss;
                 } else {
-                    score.loss = of_rank[i];
-                    score.accuracy = of_rank[i + 1];
-                    score.answer_tokens = of_rank[i + 2];
+                    score.loss = finding.loss;
+                    score.accuracy = finding.accuracy;
+                    score.answer_tokens = finding.answer_tokens;
                 }
             }
         if (request.progress && rank == 0)

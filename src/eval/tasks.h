@@ -59,8 +59,8 @@ class TaskEvaluator {
     std::optional<TaskRow> run_one(Ops& ops, ranks::Comm& comm, model::Transformer& model,
                                    const model::FlatParams& weights, const tasks::SampleSource& source,
                                    const TaskRequest& request, int64_t length, double depth) const;
-    // Loss, accuracy, tokens of the answer and hash (upper, then lower 32 bits) of each of the sequences
-    // [first, first + count). Where there are decoys, sample i is sequence 2 i, and 2 i + 1 has its decoy.
+    // The findings of the sequences [first, first + count). Where there are decoys, sample i is sequence 2 i, and
+    // 2 i + 1 has its decoy.
     std::vector<double> run_batch(Ops& ops, model::Transformer& model, const model::FlatParams& weights,
                                   const tasks::SampleSource& source, int64_t length, double depth,
                                   size_t first, size_t count) const;
