@@ -14,6 +14,7 @@
 #include "model/attention_angle.h"
 #include "model/registry.h"
 #include "model/score_checks.h"
+#include "train/batch_source.h"
 #include "train/file_name.h"
 
 namespace longreach::train {
@@ -430,61 +431,14 @@ void Experiment::check_rope(config::Problems& p) const {
 }
 
 void Experiment::check_task(config::Problems& p) const {
-    if (data.task.kind == data::TaskKind::none) return;
     for (size_t i = 0; i < stages.size(); ++i) {
-        try {
-            task_generator(nullptr).answer_tokens(stages[i].context);
-        } catch (const Error& e) {  // too short for the task
-            p.add(fmt::format("stages.{}.context", i), e.what(), "data.task.kind");
-        }
+        const std::string problem = batch_source_type(data).problem(*this, stages[i].context);
+        if (!problem.empty()) p.add(fmt::format("stages.{}.context", i), problem, "data.task.kind");
     }
-}
-
-constexpr std::string_view losses_of = "losses of ";
-
-std::string name_of(const Part& part) {
-    switch (part.kind) {
-        case Part::Kind::losses:
-            return part.set.empty() ? "losses" : std::string(losses_of) + part.set;
-        case Part::Kind::task:
-            return "task";
-        case Part::Kind::probe:
-            return "probe";
-    }
-    return "";
-}
-
-std::optional<Part> part_by_name(std::string_view name) {
-    for (const Part::Kind kind : {Part::Kind::losses, Part::Kind::task, Part::Kind::probe})
-        if (name == name_of(Part{kind})) return Part{kind};
-    if (!name.starts_with(losses_of)) return std::nullopt;
-    const std::string_view set = name.substr(losses_of.size());
-    return config::is_plain_name(set) ? std::optional(Part{Part::Kind::losses, std::string(set)})
-                                      : std::nullopt;
-}
-
-bool Experiment::scores_task() const {
-    return data.task.kind != data::TaskKind::none && data.task.samples > 0;
-}
-
-std::vector<Part> Experiment::parts_after(int64_t step) const {
-    const bool last = step == total_steps();
-    std::vector<Part> parts;
-    if (last || (eval.every > 0 && step % eval.every == 0)) {
-        parts.push_back({Part::Kind::losses});
-        for (const auto& [name, set] : data.val_sets) parts.push_back({Part::Kind::losses, name});
-        if (scores_task()) parts.push_back({Part::Kind::task});
-    }
-    if (probe.every > 0 && (last || step % probe.every == 0)) parts.push_back({Part::Kind::probe});
-    return parts;
 }
 
 uint64_t Experiment::task_seed() const {
     return data.task.seed >= 0 ? static_cast<uint64_t>(data.task.seed) : data_seed();
-}
-
-tasks::TaskGenerator Experiment::task_generator(const data::TokenStream* haystack) const {
-    return tasks::TaskGenerator(data.task.kind, data.task, model.vocab_size, task_seed(), haystack);
 }
 
 std::vector<Stage> Experiment::resolved_stages() const {
@@ -558,12 +512,16 @@ std::vector<int64_t> Experiment::every_length() const {
 }
 
 int64_t Experiment::eval_batch_tokens() const {
-    int64_t tokens = eval.batch_tokens;
-    if (tokens == 0)
-        for (const Stage& s : resolved_stages()) tokens = std::max(tokens, s.micro_tokens);
+    int64_t micro = 0;
+    for (const Stage& s : resolved_stages()) micro = std::max(micro, s.micro_tokens);
+    return eval_batch_tokens(micro, evaluated_lengths().back());
+}
+
+int64_t Experiment::eval_batch_tokens(int64_t micro_tokens, int64_t longest) const {
+    int64_t tokens = eval.batch_tokens > 0 ? eval.batch_tokens : micro_tokens;
     if (data.task.kind != data::TaskKind::none)
         tokens = std::max(tokens, block_tokens());  // its samples are scored, too
-    return std::max(tokens, evaluated_lengths().back());
+    return std::max(tokens, longest);
 }
 
 std::vector<int64_t> Experiment::evaluated_lengths() const {

@@ -11,7 +11,6 @@
 #include "eval/probe_config.h"
 #include "model/model_config.h"
 #include "optim/optimizer_config.h"
-#include "tasks/generator.h"
 #include "train/parallel_config.h"
 #include "train/spike.h"
 
@@ -69,16 +68,6 @@ struct CheckpointConfig {
     void fields(config::Fields& f);
 };
 
-// An evaluation that is due after a step.
-struct Part {
-    enum class Kind { losses, task, probe };
-    Kind kind = Kind::losses;
-    std::string set = {};  // of losses: a name in data.val_sets; empty: data.val
-    bool operator==(const Part&) const = default;
-};
-std::string name_of(const Part& part);  // "losses", "losses of books", "task", "probe"
-std::optional<Part> part_by_name(std::string_view name);
-
 enum class Device { automatic, cpu, cuda };
 enum class PrecisionChoice { automatic, fp32, bf16 };
 struct SystemConfig {
@@ -130,7 +119,9 @@ struct Experiment {
     int64_t window_at(int64_t step) const;  // widest window of windowed layers in that step; 0: as configured
     int64_t block_tokens() const;           // the data order's block: the largest stage context
     int64_t table_rows() const;             // the longest sequence of training or validation
-    int64_t eval_batch_tokens() const;
+    int64_t eval_batch_tokens() const;      // tokens evaluated at once
+    // The same for other micro-batches and another largest length.
+    int64_t eval_batch_tokens(int64_t micro_tokens, int64_t longest) const;
     const std::vector<int64_t>& probe_lengths() const {
         return probe.lengths.empty() ? eval.lengths : probe.lengths;
     }
@@ -138,13 +129,8 @@ struct Experiment {
     std::vector<int64_t> evaluated_lengths() const;
     std::vector<int64_t> every_length() const;  // of training and evaluation, rising
     uint64_t task_seed() const;
-    bool scores_task() const;  // whether validations score the training task
-    // The evaluations that are due once `step` steps are done, in this order.
-    std::vector<Part> parts_after(int64_t step) const;
-    // Samples of data.task; `haystack` as for TaskGenerator.
     // Where the weights of the sources change, for the order of the data.
     std::vector<data::Phase> phases() const;
-    tasks::TaskGenerator task_generator(const data::TokenStream* haystack) const;
 
   private:
     bool knows_layouts() const;  // every layer's layout exists

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "eval/tables.h"
+#include "train/batch_source.h"
 #include "train/step_records.h"
 
 namespace longreach::train {
@@ -34,10 +34,6 @@ int64_t timing_bytes(const std::string& path, int64_t step) {
 
 }  // namespace
 
-void Recorder::Table::append(const std::vector<std::string>& lines) {
-    for (const std::string& line : lines) file.append(io::cells_at(line, columns));
-}
-
 void Recorder::open(const std::map<std::string, int64_t>& later) {
     RunDirectory& directory = *session_.directory;
     const Experiment& e = session_.experiment;
@@ -50,40 +46,32 @@ void Recorder::open(const std::map<std::string, int64_t>& later) {
     const char* timing = timing_file.file();
     metrics_ = directory.open_record(metrics_file.file(), bytes(metrics_file.file()));
     timing_ = directory.open_record(timing, timing_bytes(directory.file(timing), state.step));
-    const auto open = [&](const auto& columns, Table& table, const std::string& set = {}) {
-        const std::string name = record_of_set(set, columns.file());
-        table.file = directory.open_record(name, bytes(name), columns.header());
-        const std::string text = io::read_file(table.file.path(), largest_record, io::Links::refuse);
-        table.columns = columns.known(std::string_view(text).substr(0, text.find('\n')));
-        require(!table.columns.empty(), ExitCode::data, "{}: the first line is not the header of a {}",
-                table.file.path(), columns.file());
-    };
-    losses_.resize(session_.val_sets.size());
-    for (size_t i = 0; i < losses_.size(); ++i) {
-        open(eval::val_file, losses_[i].val, session_.val_sets[i].name);
-        open(eval::positions_file, losses_[i].positions, session_.val_sets[i].name);
-    }
+    // The order in which a checkpoint lists their copies.
+    std::map<std::string, const Evaluation*> by_name;
+    for (const auto& evaluation : session_.evaluations) by_name[evaluation->name()] = evaluation.get();
+    for (const auto& [name, evaluation] : by_name)
+        for (const std::string& record : evaluation->records()) {
+            const EvaluationFile& known = evaluation_file(record);
+            Table& table = tables_[record];
+            table.file = directory.open_record(record, bytes(record), known.header());
+            const std::string text = io::read_file(table.file.path(), largest_record, io::Links::refuse);
+            table.columns = known.known(std::string_view(text).substr(0, text.find('\n')));
+            require(!table.columns.empty(), ExitCode::data, "{}: the first line is not the header of a {}",
+                    table.file.path(), known.name);
+        }
     if (!state.fingerprints)
         session_.console.line(
             "note: this run was started by an earlier version; its records cannot identify the "
             "scored tokens, so validation keeps scoring the head of the stream");
-    if (e.probe.every > 0) open(eval::probe_file, probe_);
-    if (e.scores_task()) open(eval::tasks_file, tasks_);
     if (e.run.events)
         events_ = EventLog(directory.file("events"), e, state.step, session_.console, directory.disk());
     running_ = {};
 }
 
-// While a run does not probe, probe.csv is not among them and keeps its recorded length.
+// The records of an evaluation that the run does not make are not among them and keep their recorded lengths.
 std::vector<Recorder::Record> Recorder::records() {
     std::vector<Record> all = {{metrics_file.file(), &metrics_, false}};
-    for (size_t i = 0; i < losses_.size(); ++i) {
-        const std::string& set = session_.val_sets[i].name;
-        all.push_back({record_of_set(set, eval::val_file.file()), &losses_[i].val.file, true});
-        all.push_back({record_of_set(set, eval::positions_file.file()), &losses_[i].positions.file, true});
-    }
-    if (session_.experiment.probe.every > 0) all.push_back({eval::probe_file.file(), &probe_.file, true});
-    if (session_.experiment.scores_task()) all.push_back({eval::tasks_file.file(), &tasks_.file, true});
+    for (auto& [path, table] : tables_) all.push_back({path, &table.file, true});
     return all;
 }
 
@@ -106,23 +94,9 @@ std::map<std::string, int64_t> Recorder::evaluation_lengths() {
     return lengths;
 }
 
-void Recorder::losses(const ValidationSet& set, const std::vector<eval::LengthResult>& results) {
-    const TrainState& state = session_.state;
-    Losses& to = losses_[static_cast<size_t>(&set - session_.val_sets.data())];
-    to.val.append(eval::val_lines(results, state.step, state.tokens, set.stream.bytes_per_token()));
-    to.positions.append(eval::positions_lines(results, state.step));
-    events_.validation(state.step, set.name, results);
-    if (!set.name.empty()) return;
-    events_.weights(state.step, session_.ops, session_.model.params(), session_.weights);
-}
-
-void Recorder::task(const std::vector<eval::TaskRow>& rows) {
-    tasks_.append(eval::task_lines(rows, session_.state.step));
-}
-
-void Recorder::probe(const eval::ProbeResult& result) {
-    probe_.append(eval::probe_lines(result.rows, session_.state.step));
-    events_.scores(session_.state.step, result.scores);
+void Recorder::append(const std::string& record, const std::vector<std::string>& lines) {
+    Table& table = tables_.at(record);
+    for (const std::string& line : lines) table.file.append(io::cells_at(line, table.columns));
 }
 
 Progress Recorder::progress(const StepOutcome& outcome, const Stage& stage) const {
@@ -183,8 +157,7 @@ void Recorder::write_metrics(const StepOutcome& outcome, const Stage& stage) {
                    .lr = outcome.lr,
                    .skipped = state.skipped};
     const double bytes_per_token = session_.train_stream.bytes_per_token();
-    // Only for text: the answers of a task do not correspond to bytes of the corpus.
-    if (bytes_per_token > 0 && std::isfinite(outcome.loss) && e.data.task.kind == data::TaskKind::none)
+    if (bytes_per_token > 0 && std::isfinite(outcome.loss) && batch_source_type(e.data).text)
         row.bits_per_byte = outcome.loss / std::numbers::ln2 / bytes_per_token;
     if (state.spikes > 0) {
         row.spikes = state.spikes;

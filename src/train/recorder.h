@@ -1,5 +1,5 @@
-// The files in which a run records its progress: metrics.jsonl, timing.jsonl, val.csv and positions.csv of
-// each validation set, probe.csv, tasks.csv and the event file.
+// The files in which a run records its progress: metrics.jsonl, timing.jsonl, the event file
+// and the records of its evaluations.
 //
 // Their lengths belong to the state of the run: a resumed run truncates each file to the length in its
 // checkpoint. With several ranks only rank 0 has files.
@@ -9,9 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "eval/lengths.h"
-#include "eval/probe.h"
-#include "eval/tasks.h"
 #include "io/record_file.h"
 #include "train/event_log.h"
 #include "train/session.h"
@@ -28,9 +25,9 @@ class Recorder {
 
     // Call after each step, when session.state counts it; writes a record every run.log_every steps.
     void step(const StepOutcome& outcome, double seconds);
-    void losses(const ValidationSet& set, const std::vector<eval::LengthResult>& results);
-    void task(const std::vector<eval::TaskRow>& rows);
-    void probe(const eval::ProbeResult& result);
+    // Appends lines to a record of an evaluation, on rank 0.
+    void append(const std::string& record, const std::vector<std::string>& lines);
+    EventLog& events() { return events_; }
     void end(io::SessionEnd end) { events_.end(end); }
 
     void note_lengths();  // in session.state
@@ -43,10 +40,6 @@ class Recorder {
     struct Table {
         io::RecordFile file;
         std::vector<size_t> columns;  // their places among those of this version
-        void append(const std::vector<std::string>& lines);
-    };
-    struct Losses {
-        Table val, positions;
     };
     struct Record {
         std::string name;
@@ -60,8 +53,7 @@ class Recorder {
 
     Session& session_;
     io::RecordFile metrics_, timing_;
-    std::vector<Losses> losses_;  // of the validation sets, in their order
-    Table probe_, tasks_;
+    std::map<std::string, Table> tables_;  // of evaluations, by path
     EventLog events_;
     Stopwatch running_;
     // Training steps since the last record.

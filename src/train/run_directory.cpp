@@ -7,8 +7,10 @@
 #include "base/text.h"
 #include "config/diff.h"
 #include "io/staged_directory.h"
+#include "train/evaluation.h"
 #include "train/experiment.h"
 #include "train/run_files.h"
+#include "train/validated.h"
 #include "train/validation_set.h"
 
 namespace longreach::train {
@@ -160,18 +162,20 @@ void RunDirectory::check_kinds() const {
                 "{} is not {}: links and special files are not accepted in a run directory", file(name),
                 what);
     };
-    for (const char* name :
-         {"config.json", "origins.json", "build.json", "validated.json", "log.txt", "metrics.jsonl",
-          "timing.jsonl", "val.csv", "positions.csv", "probe.csv", "tasks.csv"})
+    for (const char* name : {"config.json", "origins.json", "build.json", validated_file, "log.txt",
+                             "metrics.jsonl", "timing.jsonl"})
         check(name, io::PathKind::file, "a regular file");
+    for (const EvaluationFile& f : evaluation_files())
+        if (f.of_runs) check(std::string(f.name), io::PathKind::file, "a regular file");
     for (const char* name : {"checkpoints", "eval", "sets"})
         check(name, io::PathKind::directory, "a directory");
     if (io::kind_of(file("sets"), io::Links::refuse) == io::PathKind::missing) return;
     for (const std::string& set : io::list_directory(file("sets"))) {
         if (!config::is_plain_name(set)) continue;
         check("sets/" + set, io::PathKind::directory, "a directory");
-        for (const char* name : {"val.csv", "positions.csv"})
-            check(record_of_set(set, name), io::PathKind::file, "a regular file");
+        for (const EvaluationFile& f : evaluation_files())
+            if (f.of_runs && f.of_sets)
+                check(record_of_set(set, f.name), io::PathKind::file, "a regular file");
     }
 }
 

@@ -7,15 +7,13 @@
 #include "base/json.h"
 #include "config/field_info.h"
 #include "data/tokenizer_file.h"
-#include "eval/key_tokens.h"
-#include "eval/probe.h"
-#include "eval/tables.h"
-#include "eval/task_rows.h"
 #include "io/checkpoint_dir.h"
 #include "io/manifest.h"
 #include "io/result_file.h"
+#include "train/evaluation.h"
 #include "train/run_directory.h"
 #include "train/step_records.h"
+#include "train/validated.h"
 
 namespace longreach::train {
 
@@ -26,23 +24,30 @@ constexpr uint64_t largest_config = 1 << 20;
 using Names = std::vector<std::string_view>;
 
 const Names& files_of_evaluations() {
-    static const Names names{eval::val_file.file(),
-                             eval::positions_file.file(),
-                             eval::key_tokens_file.file(),
-                             eval::tasks_file.file(),
-                             eval::probe_file.file(),
-                             "request.json",
-                             "asked.json",
-                             "sample.txt"};
+    static const Names names = [] {
+        Names all{"request.json", "asked.json", "sample.txt"};
+        for (const EvaluationFile& file : evaluation_files()) all.push_back(file.name);
+        return all;
+    }();
+    return names;
+}
+
+const Names& files_of_sets() {
+    static const Names names = [] {
+        Names all;
+        for (const EvaluationFile& file : evaluation_files())
+            if (file.of_sets) all.push_back(file.name);
+        return all;
+    }();
     return names;
 }
 
 const Names& files_of_runs() {
     static const Names names = [] {
         Names all = files_of_evaluations();
-        all.insert(all.end(), {metrics_file.file(), timing_file.file(), "log.txt", "validated.json",
-                               "validation.partial", "origins.json", "tokenizer.json", "vocab.json",
-                               "merges.txt", "build.json", "config.json", "lock"});
+        all.insert(all.end(), {metrics_file.file(), timing_file.file(), "log.txt", validated_file,
+                               partial_file, "origins.json", "tokenizer.json", "vocab.json", "merges.txt",
+                               "build.json", "config.json", "lock"});
         return all;
     }();
     return names;
@@ -101,8 +106,7 @@ class Lister {
 // The records of the further validation sets of a run or of an evaluation.
 void list_sets(Lister& lister, const std::string& below) {
     for (const std::string& set : lister.directories(below, config::is_plain_name))
-        lister.listed(set,
-                      {eval::val_file.file(), eval::positions_file.file(), eval::key_tokens_file.file()});
+        lister.listed(set, files_of_sets());
 }
 
 void list_checkpoints(Lister& lister) {

@@ -72,7 +72,7 @@ bool Saver::resume() {
         validator_.set_done(validated->done);
         later_lengths_ = validated->file_bytes;
     } else if (validated && validated->step > session_.state.step) {
-        io::remove_file(directory.file("validated.json"));  // of steps that will be repeated
+        io::remove_file(directory.file(validated_file));  // of steps that will be repeated
     }
     if (session_.ranks == 1 && !optimizer_file_.empty()) {
         StateExchange moments = stepper_.state_exchange();
@@ -84,8 +84,7 @@ bool Saver::resume() {
 void Saver::start_from_files() {
     const ranks::Team::Busy busy(*session_.team, "loading a checkpoint");
     if (resume()) return;
-    for (const char* name : {"validated.json", "validation.partial"})
-        io::remove_file(session_.directory->file(name));
+    for (const char* name : {validated_file, partial_file}) io::remove_file(session_.directory->file(name));
     const model::ParamTable& table = session_.model.params();
     std::vector<float> host;
     model::initialise(table, session_.experiment.init_seed(), host);
@@ -100,17 +99,16 @@ void Saver::start_from_files() {
 void Saver::share_start() {
     json::Value message = json::Value::object();
     json::Value done = json::Value::array();
-    for (const Part& part : validator_.done()) done.push(name_of(part));
+    for (const std::string& name : validator_.done()) done.push(name);
     message.set("resumed", resumed_)
         .set("moments", !optimizer_file_.empty())
         .set("done", done)
         .set("state", session_.state.to_json());
     const json::Value shared = json::parse(agreement_.text(json::write(message, json::Style::compact)),
                                            "rank 0's message", {.code = ExitCode::peer});
-    std::vector<Part> parts;
-    for (const json::Value& part : shared.find("done")->as_array())
-        parts.push_back(part_by_name(part.as_string()).value());
-    validator_.set_done(parts);
+    std::vector<std::string> names;
+    for (const json::Value& name : shared.find("done")->as_array()) names.push_back(name.as_string());
+    validator_.set_done(names);
     resumed_ = shared.find("resumed")->to_bool().value_or(false);
     const bool moments = shared.find("moments")->to_bool().value_or(false);
     session_.state = TrainState::from_json(*shared.find("state"));

@@ -1,9 +1,8 @@
 #include "train/schedule.h"
 
 #include <algorithm>
-#include <limits>
 
-#include "base/text.h"
+#include <fmt/format.h>
 
 namespace longreach::train {
 
@@ -30,10 +29,11 @@ int64_t most_micro_batches(const std::vector<Stage>& stages) {
 }
 
 Schedule::Schedule(const Experiment& experiment, const model::Transformer& model,
-                   const std::vector<ValidationSet>& sets)
+                   const std::vector<ValidationSet>& sets, const EvaluationList& evaluations)
     : experiment_(experiment),
       model_(model),
       sets_(sets),
+      evaluations_(evaluations),
       stages_(experiment.resolved_stages()),
       steps_(experiment.total_steps()) {}
 
@@ -62,92 +62,43 @@ double Schedule::training_flops(int64_t from_step) const {
     return flops;
 }
 
-double Schedule::losses_flops(bool final, const ValidationSet& set) const {
-    return stream_flops(final, static_cast<int64_t>(set.stream.tokens()));
+double Schedule::flops_after(const Evaluation& evaluation, int64_t step) const {
+    return evaluation.flops(model_, sets_, last(step));
 }
 
-double Schedule::stream_flops(bool final, int64_t stream_tokens) const {
-    const eval::EvalConfig& e = experiment_.eval;
-    const int64_t longest = e.lengths.back();
-    const int64_t wanted = std::min(final ? e.final_tokens : e.tokens, stream_tokens);
-    double flops = 0;
-    for (const int64_t length : e.lengths) {
-        int64_t tokens = wanted / longest * longest;
-        if (e.align == eval::EvalAlign::suffix) {
-            const int64_t scored =
-                e.suffix_tokens > 0 ? e.suffix_tokens : std::max<int64_t>(1, e.lengths.front() / 2);
-            tokens = wanted / scored * length;
-        }
-        flops += model_.evaluation_flops_per_token(length) * static_cast<double>(tokens);
-    }
-    return flops;
-}
-
-double Schedule::task_flops() const {
-    if (!experiment_.scores_task()) return 0;
-    const int64_t context = stages_.back().context, sequences = 2 * experiment_.data.task.samples;
-    return model_.evaluation_flops_per_token(context) * static_cast<double>(sequences * context);
-}
-
-double Schedule::validation_flops(bool final) const {
-    double flops = task_flops();
-    for (const ValidationSet& set : sets_) flops += losses_flops(final, set);
-    if (sets_.empty()) flops += stream_flops(final, std::numeric_limits<int64_t>::max());
-    return flops;
-}
-
-double Schedule::probe_flops() const {
-    const std::vector<int64_t>& lengths = experiment_.probe_lengths();
-    const int64_t tokens = std::max(experiment_.probe.tokens, lengths.back());
-    double flops = 0;
-    for (const int64_t length : lengths)
-        flops += model_.evaluation_flops_per_token(length) * static_cast<double>(tokens);
-    return flops;
+double Schedule::flops_from(const Evaluation& evaluation, int64_t step) const {
+    return static_cast<double>(multiples(evaluation.every(), step, steps_)) *
+               evaluation.flops(model_, sets_, false) +
+           evaluation.flops(model_, sets_, true);
 }
 
 double Schedule::seconds_left(int64_t step, double flops_per_second, const TimeSpent& spent) const {
-    const auto seconds = [&](const Measured& measured, double flops) {
-        return measured.flops > 0 ? measured.seconds / measured.flops * flops : flops / flops_per_second;
-    };
     const int64_t from = std::max<int64_t>(step, 1);
-    const auto times = [&](int64_t every) { return static_cast<double>(multiples(every, from, steps_)); };
-    double left = training_flops(step) / flops_per_second +
-                  seconds(spent.validations,
-                          times(experiment_.eval.every) * validation_flops(false) + validation_flops(true));
-    if (experiment_.probe.every > 0)
-        left += seconds(spent.probes, (times(experiment_.probe.every) + 1) * probe_flops());
+    double left = training_flops(step) / flops_per_second;
+    for (const auto& evaluation : evaluations_) {
+        const auto measured = spent.evaluations.find(evaluation->name());
+        const double rate = measured != spent.evaluations.end() && measured->second.flops > 0
+                                ? measured->second.flops / measured->second.seconds
+                                : flops_per_second;
+        left += flops_from(*evaluation, from) / rate;
+    }
     if (spent.saves > 0)
-        left += spent.saving / static_cast<double>(spent.saves) * (times(experiment_.checkpoint.every) + 1);
+        left += spent.saving / static_cast<double>(spent.saves) *
+                static_cast<double>(multiples(experiment_.checkpoint.every, from, steps_) + 1);
     return left;
 }
 
 double Schedule::flops() const {
-    double flops =
-        training_flops(0) + validation_flops(true) +
-        static_cast<double>(multiples(experiment_.eval.every, 1, steps_)) * validation_flops(false);
-    if (experiment_.probe.every > 0)
-        flops += static_cast<double>(multiples(experiment_.probe.every, 1, steps_) + 1) * probe_flops();
+    double flops = training_flops(0);
+    for (const auto& evaluation : evaluations_) flops += flops_from(*evaluation, 1);
     return flops;
 }
 
-std::string Schedule::evaluations() const {
-    const eval::EvalConfig& e = experiment_.eval;
-    const int64_t times = multiples(e.every, 1, steps_);
-    std::string text = "validation: ";
-    if (times > 0)
-        text += fmt::format("{} of {} tokens, then ", counted(static_cast<size_t>(times), "time"), e.tokens);
-    text +=
-        fmt::format("once {} tokens at the end, at {}", e.final_tokens, counted(e.lengths.size(), "length"));
-    if (sets_.size() > 1)
-        text += fmt::format(", on data.val and {}", counted(sets_.size() - 1, "further set"));
-    if (experiment_.scores_task())
-        text += fmt::format(" and {} of the task",
-                            counted(static_cast<size_t>(experiment_.data.task.samples), "sample"));
-    if (experiment_.probe.every > 0) {
-        const int64_t count = multiples(experiment_.probe.every, 1, steps_) + 1;
-        text += fmt::format("; {}", counted(static_cast<size_t>(count), "probe"));
-    }
-    return text + fmt::format("; {:.3g}% of the run's FLOPs", 100 * (1 - training_flops(0) / flops()));
+std::string Schedule::evaluation_line() const {
+    std::string line;
+    for (const auto& evaluation : evaluations_)
+        line += evaluation->phrase(multiples(evaluation->every(), 1, steps_));
+    return line + fmt::format("; {:.3g}% of the run's FLOPs", 100 * (1 - training_flops(0) / flops()));
 }
 
 }  // namespace longreach::train

@@ -2,11 +2,12 @@
 // the time that is left.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "model/transformer.h"
-#include "train/validation_set.h"
+#include "train/evaluation.h"
 
 namespace longreach::train {
 
@@ -17,17 +18,17 @@ struct Measured {
 
 // Time that this process has spent outside training steps.
 struct TimeSpent {
-    Measured validations, probes;
-    double evaluating = 0, saving = 0;  // seconds
+    std::map<std::string, Measured> evaluations;  // by name; those that were complete
+    double evaluating = 0, saving = 0;            // seconds
     int64_t saves = 0;
 };
 
 class Schedule {
   public:
-    // All three must outlive it. sets: their lengths bound what a validation scores; none are open
+    // All four must outlive it. sets: their lengths bound what a validation scores; none are open
     // while a plan is made without the data, which is then taken to be long enough.
     Schedule(const Experiment& experiment, const model::Transformer& model,
-             const std::vector<ValidationSet>& sets);
+             const std::vector<ValidationSet>& sets, const EvaluationList& evaluations);
 
     const std::vector<Stage>& stages() const { return stages_; }
     int64_t steps() const { return steps_; }
@@ -38,25 +39,23 @@ class Schedule {
 
     double step_flops(const Stage& stage) const;
     double training_flops(int64_t from_step) const;
-    // Of the losses on one set; an upper bound if its stream is short.
-    double losses_flops(bool final, const ValidationSet& set) const;
-    double task_flops() const;                  // of scoring the training task once
-    double validation_flops(bool final) const;  // of one: all sets and the task
-    double probe_flops() const;                 // of one
-    double flops() const;                       // of the whole run, with its validations and probes
+    double flops_after(const Evaluation& evaluation, int64_t step) const;
+    double flops() const;  // of the whole run, with its evaluations
 
     // Seconds from the update of step `step` to the end of the run, including the evaluations of that step.
     // Work that has not been measured is assumed to run at `flops_per_second`, and saving to take no time.
     double seconds_left(int64_t step, double flops_per_second, const TimeSpent& spent) const;
     // "validation: 2 times of 65536 tokens, then once ...; 3.1% of the run's FLOPs"
-    std::string evaluations() const;
+    std::string evaluation_line() const;
 
   private:
-    double stream_flops(bool final, int64_t stream_tokens) const;
+    // Of those after the steps from `step` on, until and with the one at the end.
+    double flops_from(const Evaluation& evaluation, int64_t step) const;
 
     const Experiment& experiment_;
     const model::Transformer& model_;
     const std::vector<ValidationSet>& sets_;
+    const EvaluationList& evaluations_;
     const std::vector<Stage> stages_;
     const int64_t steps_;
 };

@@ -24,7 +24,8 @@ Session::Session(const Experiment& e, Console& c, Ops& o, int own_rank, int of_r
       train_stream(open_train_stream(e, s)),
       val_sets(s.no_data.empty() ? open_validation_sets(e) : absent_validation_sets(e)),
       model(e.model, e.table_rows(), e.eval.rope),
-      schedule(e, model, val_sets) {
+      evaluations(evaluations_of(e)),
+      schedule(e, model, val_sets, evaluations) {
     for (const ValidationSet& set : val_sets) {
         const uint64_t own = train_stream.tokenizer(), other = set.stream.tokenizer();
         require(own == 0 || other == 0 || own == other, ExitCode::data,

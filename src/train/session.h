@@ -8,6 +8,7 @@
 #include "model/transformer.h"
 #include "ranks/team.h"
 #include "train/console.h"
+#include "train/evaluation.h"
 #include "train/experiment.h"
 #include "train/run_directory.h"
 #include "train/schedule.h"
@@ -36,6 +37,7 @@ struct Session {
     const std::vector<ValidationSet> val_sets;
     const data::TokenStream& val_stream = val_sets[0].stream;  // of data.val
     model::Transformer model;
+    const EvaluationList evaluations;
     const Schedule schedule;
     model::FlatParams weights;
     TrainState state;
@@ -47,12 +49,14 @@ struct Session {
     ranks::Comm* comm = nullptr;
     ranks::Team* team = nullptr;
 
-    // Of the training data; if they are not opened, one block for each source.
     // The checkpoint that run.init_from names. Error(ExitCode::data) if another tokenizer made its tokens
     // and run.init_other_tokenizer does not accept that.
     io::Checkpoint initial_checkpoint(const io::Notice& notice) const;
+    // Of the training data; if they are not opened, one block for each source.
     std::vector<data::BlockTable> blocks() const;
     bool writes() const { return directory != nullptr; }
+    // If the records of a run have no fingerprints, it must keep scoring the tokens it scored before.
+    eval::EvalPick pick() const { return state.fingerprints ? experiment.eval.pick : eval::EvalPick::head; }
     // "go back to <checkpoint>", the newest checkpoint of a step before `step`.
     std::string earlier_checkpoint(int64_t step) const;
 };

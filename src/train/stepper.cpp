@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "mixers/key_index.h"
-#include "tasks/task_batches.h"
+#include "train/batch_source.h"
 
 namespace longreach::train {
 
@@ -68,9 +68,7 @@ void Stepper::start() {
 
 std::unique_ptr<data::BatchSource> Stepper::make_source() const {
     const Experiment& e = session_.experiment;
-    if (e.data.task.kind == data::TaskKind::none)
-        return std::make_unique<data::StreamBatches>(session_.train_stream, batch_plan_);
-    return std::make_unique<tasks::TaskBatches>(e.task_generator(&session_.train_stream));
+    return batch_source_type(e.data).make(e, {session_.train_stream, batch_plan_});
 }
 
 data::BatchRequest Stepper::request_of(const Stage& stage, int64_t step, int64_t micro_batch) const {

@@ -223,7 +223,8 @@ void estimate_costs(PlannedRun& run, const std::vector<const SweepEvaluation*>& 
     const Experiment& e = run.experiment;
     const model::Transformer model(e.model, e.table_rows(), e.eval.rope);
     const std::vector<ValidationSet> no_sets;
-    const Schedule schedule(e, model, no_sets);
+    const EvaluationList own = evaluations_of(e);
+    const Schedule schedule(e, model, no_sets, own);
     run.flops = schedule.flops() - schedule.training_flops(0) + schedule.training_flops(run.step);
     for (const SweepEvaluation* evaluation : evaluations)
         run.flops += evaluation_flops(run, *evaluation, model);
@@ -383,7 +384,8 @@ RunFound look_at_run(const std::string& directory, const Experiment& experiment)
     const std::string state_file =
         io::join_path(directory, "checkpoints/" + io::checkpoint_name(found.step) + "/state.json");
     const bool trained =
-        found.step == total && !awaits_evaluation(directory, state_file, earlier.parts_after(total));
+        found.step == total &&
+        !awaits_evaluation(directory, state_file, due_after(evaluations_of(earlier), total, total));
     found.state = trained ? RunState::trained : RunState::begun;
     if (found.state != RunState::trained) found.notes.clear();  // future validations follow the new config
     if (found.step > total)

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "kernels/cpu_device.h"
+#include "train/batch_source.h"
 #include "train/device.h"
 #include "train/signals.h"
 
@@ -81,42 +82,28 @@ void Trainer::describe() const {
                                      ? stepper_.optimizer().ownership().describe()
                                      : "all update everything",
                                  human_bytes(stepper_.bytes_sent_per_step())));
-    const data::TaskKind task = experiment.data.task.kind;
     const std::string& no_data = session_.surroundings.no_data;
     const int64_t tokens = schedule.tokens();
     const auto count = [](auto n) { return human_count(static_cast<double>(n)); };
-    if (!no_data.empty())
+    if (!no_data.empty()) {
         console.line(fmt::format("data: {} training tokens; not looked at: {}", count(tokens), no_data));
-    else
-        console.line(fmt::format(
-            "data: {} training tokens ({} {}), {} validation tokens", count(tokens),
-            !experiment.data.mixture.empty() ? "out of"
-            : task == data::TaskKind::none
-                ? fmt::format("{:.2f} epochs of", stepper_.batch_plan().epochs(static_cast<uint64_t>(tokens)))
-                : fmt::format("samples of {}, text out of", data::name_of(task)),
-            count(session_.train_stream.tokens()), count(session_.val_stream.tokens())));
-    if (no_data.empty() && !experiment.data.mixture.empty()) console.line(mixture_line(tokens));
+    } else {
+        const BatchSourceType& source = batch_source_type(experiment.data);
+        const TrainingText text{session_.train_stream, stepper_.batch_plan()};
+        console.line(fmt::format("data: {} training tokens ({} {}), {} validation tokens", count(tokens),
+                                 source.use(experiment, text, tokens), count(session_.train_stream.tokens()),
+                                 count(session_.val_stream.tokens())));
+        if (const std::string more = source.further(experiment, text, tokens); !more.empty())
+            console.line(more);
+    }
     std::vector<std::string> sets;
     for (const ValidationSet& set : session_.val_sets)
         if (!set.name.empty()) sets.push_back(fmt::format("{} {}", set.name, count(set.stream.tokens())));
     if (no_data.empty() && !sets.empty())
         console.line(fmt::format("further validation tokens: {}", join(sets, ", ")));
-    console.line(schedule.evaluations());
+    console.line(schedule.evaluation_line());
     console.line("memory plan (activations of training and validation share theirs):\n" + memory_.table() +
                  fmt::format("  {:<24}{:>12}", "kernel scratch", human_bytes(session_.ops.scratch_bytes())));
-}
-
-// "mixture: books 0.30 epochs of 1.2M, web 0.02 epochs of 80M"
-std::string Trainer::mixture_line(int64_t tokens) const {
-    std::string line = "mixture:";
-    size_t source = 0;
-    for (const auto& [name, config] : session_.experiment.data.mixture) {
-        line += fmt::format("{} {} {:.2f} epochs of {}", source > 0 ? "," : "", name,
-                            stepper_.batch_plan().epochs(static_cast<uint64_t>(tokens), source),
-                            human_count(static_cast<double>(session_.train_stream.sources()[source].tokens)));
-        ++source;
-    }
-    return line;
 }
 
 ExitCode Trainer::stop() {
@@ -146,7 +133,7 @@ ExitCode Trainer::finish_step() {
     TrainState& state = session_.state;
     recorder_.note_lengths();
     validator_.set_done({});
-    state.pending = !session_.experiment.parts_after(state.step).empty();
+    state.pending = validator_.due();
     const bool last = session_.schedule.last(state.step), stopping = agreement_.stop_signal() != 0;
     const int64_t save_every = session_.experiment.checkpoint.every;
     const bool due = last || stopping || (save_every > 0 && state.step % save_every == 0);
@@ -188,7 +175,7 @@ ExitCode Trainer::run(RunDirectory* directory, ranks::Comm& comm, ranks::Team& t
     saver_.start();
     const TrainState& state = session_.state;
     const int64_t steps = session_.schedule.steps();
-    if (state.step >= steps && validator_.parts_left().empty()) {
+    if (state.step >= steps && !validator_.pending()) {
         session_.console.line(fmt::format("nothing to do: all {} steps are done", steps));
         return ExitCode::ok;
     }

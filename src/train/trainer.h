@@ -50,7 +50,6 @@ class Trainer {
   private:
     void reserve(model::Arena& arena, const std::vector<Stage>& stages, int64_t longest);
     void describe() const;
-    std::string mixture_line(int64_t tokens) const;
     void allocate();
     ExitCode advance();      // a step and what follows it
     ExitCode finish_step();  // saves if due, then evaluates

@@ -1,19 +1,16 @@
 #include "train/validated.h"
 
 #include <algorithm>
-#include <array>
 
 #include "io/file.h"
-#include "train/validation_set.h"
+#include "train/evaluation.h"
+#include "train/train_state.h"
 
 namespace longreach::train {
 
 namespace {
 
-constexpr const char* file_name = "validated.json";
 constexpr uint64_t largest_file = 1 << 20;
-// The only files to which an evaluation appends, besides those of further validation sets.
-constexpr std::array<std::string_view, 4> record_files{"val.csv", "positions.csv", "tasks.csv", "probe.csv"};
 
 std::optional<Validated> parse(const json::Value& v) {
     const auto integer = [&](const json::Value* value) -> std::optional<int64_t> {
@@ -28,15 +25,12 @@ std::optional<Validated> parse(const json::Value& v) {
     out.step = *step;
     for (const json::Value& name : done->as_array()) {
         const std::string* text = name.to_string();
-        const std::optional<Part> part = text != nullptr ? part_by_name(*text) : std::nullopt;
-        if (!part) return std::nullopt;
-        out.done.push_back(*part);
+        if (text == nullptr) return std::nullopt;
+        out.done.push_back(*text);
     }
     for (const json::Member& m : files->as_object()) {
         const auto bytes = integer(&m.value);
-        const bool known = std::find(record_files.begin(), record_files.end(), m.key) != record_files.end() ||
-                           is_set_record(m.key);
-        if (!known || !bytes) return std::nullopt;
+        if (!is_evaluation_record(m.key) || !bytes) return std::nullopt;
         out.file_bytes[m.key] = *bytes;
     }
     return out;
@@ -46,7 +40,7 @@ std::optional<Validated> parse(const json::Value& v) {
 
 std::string format_validated(const Validated& validated) {
     json::Value done = json::Value::array(), files = json::Value::object();
-    for (const Part& part : validated.done) done.push(name_of(part));
+    for (const std::string& name : validated.done) done.push(name);
     for (const auto& [name, bytes] : validated.file_bytes) files.set(name, bytes);
     return json::write(
         json::Value::object({{"format", 1}, {"step", validated.step}, {"done", done}, {"file_bytes", files}}),
@@ -54,7 +48,7 @@ std::string format_validated(const Validated& validated) {
 }
 
 std::optional<Validated> read_validated(const std::string& directory) {
-    const std::string path = io::join_path(directory, file_name);
+    const std::string path = io::join_path(directory, validated_file);
     if (io::kind_of(path, io::Links::refuse) != io::PathKind::file) return std::nullopt;
     std::optional<Validated> found;
     try {
@@ -73,7 +67,7 @@ std::optional<Validated> read_validated(const std::string& directory) {
 }
 
 bool awaits_evaluation(const std::string& directory, const std::string& state_file,
-                       const std::vector<Part>& due) {
+                       const std::vector<std::string>& due) {
     TrainState state;
     try {
         state = TrainState::from_json(
@@ -84,8 +78,8 @@ bool awaits_evaluation(const std::string& directory, const std::string& state_fi
     if (!state.pending) return false;
     const std::optional<Validated> validated = read_validated(directory);
     if (!validated || validated->step != state.step) return !due.empty();
-    return std::any_of(due.begin(), due.end(), [&](const Part& part) {
-        return std::find(validated->done.begin(), validated->done.end(), part) == validated->done.end();
+    return std::any_of(due.begin(), due.end(), [&](const std::string& name) {
+        return std::find(validated->done.begin(), validated->done.end(), name) == validated->done.end();
     });
 }
 

@@ -9,14 +9,15 @@
 #include <string>
 #include <vector>
 
-#include "train/experiment.h"
-#include "train/train_state.h"
-
 namespace longreach::train {
+
+// The sums of an evaluation that a signal stopped between two batches.
+inline constexpr const char* partial_file = "validation.partial";
+inline constexpr const char* validated_file = "validated.json";
 
 struct Validated {
     int64_t step = 0;
-    std::vector<Part> done;
+    std::vector<std::string> done;              // names of evaluations
     std::map<std::string, int64_t> file_bytes;  // lengths of the record files
 };
 
@@ -28,6 +29,6 @@ std::optional<Validated> read_validated(const std::string& directory);
 // Whether an evaluation that is due after a checkpoint of the run in `directory` has not been made yet.
 // state_file: the state.json of that checkpoint; due: the evaluations due after it.
 bool awaits_evaluation(const std::string& directory, const std::string& state_file,
-                       const std::vector<Part>& due);
+                       const std::vector<std::string>& due);
 
 }  // namespace longreach::train

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 
-#include "config/field_info.h"
-#include "eval/tables.h"
 #include "io/file.h"
+#include "train/evaluation.h"
 
 namespace longreach::train {
 
 namespace {
-
-constexpr std::string_view sets = "sets/";
 
 std::vector<std::string> names_of_sets(const Experiment& experiment) {
     std::vector<std::string> names{""};
@@ -60,17 +57,8 @@ void check_lengths(const Experiment& e, const ValidationSet& set) {
     checked_request(set, eval::make_request(e.eval, fewest, 0, e.data.document_mask));
 }
 
-std::string record_of_set(const std::string& set, const char* file) {
-    return set.empty() ? file : fmt::format("{}{}/{}", sets, set, file);
-}
-
-bool is_set_record(std::string_view path) {
-    if (!path.starts_with(sets)) return false;
-    path.remove_prefix(sets.size());
-    const size_t slash = path.find('/');
-    if (slash == path.npos || !config::is_plain_name(path.substr(0, slash))) return false;
-    const std::string_view file = path.substr(slash + 1);
-    return file == eval::val_file.file() || file == eval::positions_file.file();
+std::string record_of_set(const std::string& set, std::string_view file) {
+    return set.empty() ? std::string(file) : fmt::format("{}{}/{}", sets_directory, set, file);
 }
 
 std::string name_in_checkpoint(std::string record) {

@@ -31,10 +31,10 @@ eval::ScoredTokens checked_request(const ValidationSet& set, const eval::EvalReq
 // Throws what a validation at the lengths and numbers of tokens of eval would throw.
 void check_lengths(const Experiment& experiment, const ValidationSet& set);
 
+// Where a run directory has the records of further sets.
+inline constexpr std::string_view sets_directory = "sets/";
 // "val.csv" of data.val, "sets/books/val.csv" of the set books.
-std::string record_of_set(const std::string& set, const char* file);
-// Whether a path in a run directory is that of a record of a further set.
-bool is_set_record(std::string_view path);
+std::string record_of_set(const std::string& set, std::string_view file);
 // What checkpoints, which have no directories, call a record: "sets.books.val.csv", or its own name.
 std::string name_in_checkpoint(std::string record);
 

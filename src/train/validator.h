@@ -1,13 +1,9 @@
-// The evaluations of a run between steps: losses by length, the training task, a probe of attention.
+// Makes the evaluations of a run between its steps, and keeps which of them are done.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
-#include "eval/lengths.h"
-#include "eval/probe.h"
-#include "eval/tasks.h"
 #include "train/rank_agreement.h"
 #include "train/recorder.h"
 #include "train/session.h"
@@ -25,30 +21,21 @@ class Validator {
     enum class End { complete, stopped, not_finite };
     // Makes the evaluations due after session.state.step that are not done. Complete: none is pending.
     End evaluate();
-    std::vector<Part> parts_left() const;
-    const std::vector<Part>& done() const { return done_; }
-    void set_done(const std::vector<Part>& done) { done_ = done; }
+    // Whether an evaluation is due after the steps done so far; whether one of those is not done.
+    bool due() const;
+    bool pending() const;
+    const std::vector<std::string>& done() const { return done_; }  // names
+    void set_done(const std::vector<std::string>& done);
 
   private:
-    void check_data() const;
-    bool run_part(const Part& part, std::string& not_finite);
-    // These return false if stopped by a signal.
-    bool validate(const ValidationSet& set, std::string& not_finite);
-    bool validate_task();
-    bool probe();
-    eval::ProbeRequest probe_request() const;
-    eval::EvalPick pick() const;
-    uint64_t context(
-        const ValidationSet& set) const;  // hash of all inputs that determine the results of a validation
+    std::vector<Evaluation*> left() const;
+    EvaluationEnd run(Evaluation& evaluation);
     void write_done();
 
     Session& session_;
     RankAgreement& agreement_;
     Recorder& recorder_;
-    eval::LengthEvaluator evaluator_;
-    eval::Probe probe_;
-    eval::TaskEvaluator task_evaluator_;
-    std::vector<Part> done_;  // among the evaluations after this step
+    std::vector<std::string> done_;  // among the evaluations after this step
 };
 
 }  // namespace longreach::train

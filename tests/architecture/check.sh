@@ -31,7 +31,7 @@ of_sources() { # a command with all sources as its last arguments
 }
 
 # --- layers: a file may include its own layer and those with a smaller number ------------------------------------
-declare -A layer=([base]=0 [config]=1 [decide]=1 [io]=1 [tokenizer]=1 [kernels]=1 [law]=2 [data]=2 [model]=3 [mixers]=4 [tasks]=3 [optim]=4 [ranks]=3 [theory]=4 [eval]=5 [serve]=6 [table]=1 [plot]=2 [train]=6
+declare -A layer=([base]=0 [config]=1 [decide]=1 [io]=1 [tokenizer]=1 [kernels]=1 [law]=2 [data]=2 [model]=3 [mixers]=4 [tasks]=3 [optim]=4 [ranks]=3 [theory]=4 [eval]=5 [serve]=6 [table]=1 [plot]=2 [train]=6 [lab]=7
                   [report]=7 [exchange]=7 [commands]=8 [main.cpp]=9)
 layer_of() { # sets `own`, of a path of this repository; empty for one that has none
     own=${1#src/}
@@ -61,6 +61,9 @@ for f in "${sources[@]}"; do
             violation "$f:$line: $own must not include $other (\"$path\")"
         elif [[ $own == tasks && $other == model ]]; then
             violation "$f:$line: tasks make samples for any model and include none (\"$path\")"
+        elif [[ $own == train && ($other == tasks ||
+            ($path =~ ^eval/(key_tokens|probe|repeat|task).*\.h$ && $path != eval/probe_config.h)) ]]; then
+            violation "$f:$line: train knows the evaluations of lab by train/evaluation.h only (\"$path\")"
         elif [[ $own == kernels && $other != kernels && $other != base ]]; then
             violation "$f:$line: kernels may include base only (\"$path\")"
         elif [[ $own == ranks && $other != ranks && $other != base && $other != io && $other != kernels ]]; then

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 
+#include "eval/probe.h"
 #include "eval/tables.h"
 #include "io/manifest.h"
 #include "io/safetensors.h"

@@ -5,6 +5,8 @@
 #include <csignal>
 #include <filesystem>
 
+#include "base/text.h"
+#include "train/evaluation.h"
 #include "train/interpose.h"
 #include "train/sweep_plan.h"
 #include "train/tiny_run.h"
@@ -219,13 +221,33 @@ TEST_CASE("validation sets: what is wrong with one is said before the run, with 
     CHECK(io::kind_of(home().path("wrong"), io::Links::refuse) != io::PathKind::file);
 }
 
-TEST_CASE("validation sets: parts have names, and names that are none are refused") {
-    using train::Part;
-    for (const Part& part : {Part{Part::Kind::losses}, Part{Part::Kind::losses, "books"},
-                             Part{Part::Kind::task}, Part{Part::Kind::probe}})
-        CHECK(train::part_by_name(name_of(part)) == part);
-    for (const char* name : {"", "losses of ", "losses of ../x", "losses of a b", "probes"})
-        CHECK_FALSE(train::part_by_name(name).has_value());
+TEST_CASE("validation sets: evaluations have names and records, and others are refused") {
+    const auto config = load_tiny(tiny_config(home().dir.path()), [] {
+        Overrides all = home().sets();
+        all.insert(all.end(), {"probe.every=3", "data.task.kind=needle", "data.task.samples=2",
+                               "data.document_mask=false", "stages=[{\"steps\":12,\"context\":64}]",
+                               "batch.micro_tokens=128"});
+        return all;
+    }());
+    const train::EvaluationList evaluations = train::evaluations_of(config.value);
+    const auto due = [&](int64_t step) { return join(train::due_after(evaluations, step, 12), ", "); };
+    CHECK(due(1) == "");
+    CHECK(due(3) == "probe");
+    CHECK(due(4) == "losses, losses of books, losses of code, task");
+    CHECK(due(12) == "losses, losses of books, losses of code, task, probe");
+    std::string records;
+    for (const auto& evaluation : evaluations) {
+        records += join(evaluation->records(), " ") + "\n";
+        for (const std::string& record : evaluation->records()) {
+            CHECK(train::is_evaluation_record(record));
+            CHECK(train::evaluation_file(record).header().starts_with("step,"));
+        }
+    }
+    CHECK(records ==
+          "val.csv positions.csv\nsets/books/val.csv sets/books/positions.csv\nsets/code/val.csv "
+          "sets/code/positions.csv\ntasks.csv\nprobe.csv\n");
+    for (const char* path : {"key_tokens.csv", "metrics.jsonl", "sets/a/probe.csv", "../val.csv"})
+        CHECK_FALSE(train::is_evaluation_record(path));
     for (const char* path : {"sets/books/val.csv", "sets/a-b_1/positions.csv"})
         CHECK(train::is_set_record(path));
     for (const char* path : {"sets/../val.csv", "sets/val.csv", "sets/a/b/val.csv", "sets/a/probe.csv",

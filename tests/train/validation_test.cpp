@@ -8,6 +8,7 @@
 #include "train/reseal.h"
 #include "train/sweep_plan.h"
 #include "train/tiny_run.h"
+#include "train/validated.h"
 
 using namespace longreach;
 using namespace longreach::test;
@@ -107,6 +108,13 @@ TEST_CASE(
         CHECK(differing(home().whole, results_of(home().dir / "lost", steps)) == "");
         CHECK(train::look_at_run(home().dir / "lost", config.value).state == train::RunState::trained);
     }
+    // Evaluations that the run does not make are not missing, and nothing is made again for them.
+    const auto validated = train::read_validated(home().dir / "lost");
+    REQUIRE(validated.has_value());
+    train::Validated other = *validated;
+    other.done.insert(other.done.begin(), "losses of elsewhere");
+    put(record, train::format_validated(other));
+    CHECK(train::look_at_run(home().dir / "lost", config.value).state == train::RunState::trained);
     // A record that claims more than there is.
     put(home().dir / "lost/val.csv",
         get(home().dir / "lost/val.csv").substr(0, get(home().dir / "lost/val.csv").size() - 1));
