@@ -300,7 +300,8 @@ bool Tables::use_length(Ops& ops, int64_t length, int64_t stage_window) {
     for (Score& s : scores_) {
         const bool changing =
             s.changed && length > config_.train_context && s.choice.at(length, stage_window);
-        changed = changed || changing != s.changing;
+        // The factor of a change follows the length.
+        changed = changed || changing != s.changing || (changing && s.changed->factor);
         s.changing = changing;
     }
     set_length(ops, length == 0 ? config_.train_context : length);

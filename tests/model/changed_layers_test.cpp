@@ -152,6 +152,29 @@ TEST_CASE("tables differ from the unchanged ones in the chosen layers only, for 
     }
 }
 
+TEST_CASE("rope: losses at a length are the same, whatever length came before") {
+    const model::ModelConfig m = mixed_reach();
+    std::vector<model::PostHocConfig> changes;
+    for (const std::string& kind : methods) changes.push_back(change_of(kind, "all"));
+    for (const char* scale : {"clip_logn", "yarn_temp"}) {
+        changes.push_back(change_of("none", "all"));
+        changes.back().scale = scale;
+    }
+    const Example example = random_example(m.vocab_size, 2, length, false);
+    for (const model::PostHocConfig& change : changes) {
+        CAPTURE(change.kind);
+        CAPTURE(change.scale);
+        const std::vector<float> expected = losses(m, change, length);
+        ModelFixture fixture(m, {.sequences = 2, .length = length, .post_hoc = change});
+        for (const int64_t before : {int64_t{12}, int64_t{0}}) {
+            CAPTURE(before);
+            fixture.model().use_length(fixture.ops(), before);
+            fixture.model().use_length(fixture.ops(), length);
+            CHECK(fixture.evaluate(example) == expected);
+        }
+    }
+}
+
 TEST_CASE("rope changes a windowed model only by the layers that attend to everything") {
     // Naming the layers without window, chunks or rotary positions is the same as full; the layers that full
     // leaves out keep their losses to the last bit, whatever the method.
