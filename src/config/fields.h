@@ -47,8 +47,8 @@ struct Doc {
     std::string_view help;   // one line: what the field does, with its unit
     bool resumable = false;  // may differ between a checkpoint and the run that resumes from it
     Acts acts = {};          // of a section: all of its fields
-    // What a methods paragraph says of the field unless it is off, with {} for its value; words of a chosen
-    // value come first.
+    // What a methods paragraph says of the field unless it is off, with {} for its value. The words of a
+    // chosen value come first.
     std::string_view words = "";
     std::string_view sources = "";  // keys of configs/references.bib with spaces between, unless it is off
     bool of_library = false;        // it may name laws or angles, which have sources of their own
