@@ -340,8 +340,7 @@ ExitCode bench_attention(const AttentionBenchOptions& options) {
     fmt::print(
         "{}\nMedian of {} rounds. FLOPs are those of a causal pass without a window, even if a window skips "
         "some;\nthe share is of a matrix product measured between rounds; \"of plain\" is the speed as a "
-        "share "
-        "of plain\ncausal attention in the same round.\n",
+        "share of plain\ncausal attention in the same round.\n",
         note, options.rounds);
     for (int64_t d : options.head_dims)
         for (int64_t length : options.lengths)

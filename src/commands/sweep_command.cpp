@@ -77,8 +77,7 @@ void add_sweep_command(Command& program) {
                  "Train runs again whose data changed since they were trained");
     command.flag("--decide", options->decide,
                  "Add seeds until the primary contrasts are decided: looks at 4, 8, 14 and 20 seeds, more "
-                 "only for the arms "
-                 "of those that are open");
+                 "only for the arms of those that are open");
     command.flag("--dry-run", options->dry_run,
                  "Check every run and print the plan, then stop; missing data files are skipped");
     command.footer("Fields of the sweep file\n" +

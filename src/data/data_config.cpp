@@ -74,8 +74,7 @@ void DataConfig::fields(config::Fields& f) {
              {{BlockKind::stream, "stream", "all training tokens, one after the other"},
               {BlockKind::documents, "documents",
                "documents of the largest context and longer, each from its start; shorter ones and what is "
-               "left over "
-               "are not read"}},
+               "left over are not read"}},
              {"what the blocks of the largest context are cut from"});
     f.section("task", task, {"synthetic tasks: training on one, and how all of them are written"});
 }

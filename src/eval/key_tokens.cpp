@@ -62,8 +62,7 @@ JudgeLosses read_judge(const std::string& path, const ScoredTokens& scored,
             shown(path));
     require(found->second == format_hash64(scored.fingerprint), ExitCode::data,
             "{}: it has the losses of other tokens (fingerprint {}) than are scored here ({}); the same "
-            "data, largest "
-            "length, eval.pick, eval.align and --tokens score the same ones",
+            "data, largest length, eval.pick, eval.align and --tokens score the same ones",
             shown(path), shown(found->second), format_hash64(scored.fingerprint));
     JudgeLosses judge;
     for (const io::StoredTensor& t : file.tensors())

@@ -80,15 +80,13 @@ std::string model_card(const train::Experiment& e, const io::Checkpoint& checkpo
     text += fmt::format("# {}\n\n", literal(e.run.name));
     text += fmt::format(
         "A `{}` of {} parameters, a checkpoint of longreach: step {}, {} layers of width {}, a vocabulary of "
-        "{} "
-        "tokens, trained at contexts of up to {} tokens.\n",
+        "{} tokens, trained at contexts of up to {} tokens.\n",
         facts.architecture, human_count(static_cast<double>(facts.parameters)), checkpoint.step,
         e.model.layers, e.model.width, e.model.vocab_size, e.model.train_context);
     if (e.data.document_mask)
         text +=
             "\nIn training, attention stayed inside each document (`data.document_mask`). This model does "
-            "not "
-            "separate documents: give it one document at a time.\n";
+            "not separate documents: give it one document at a time.\n";
     if (!facts.tokenizer)
         text += "\nNo tokenizer is here: token ids are those of the data that the model was trained on.\n";
     text += "\n## Use\n\n```python\nfrom transformers import AutoModelForCausalLM\n\n";

@@ -78,8 +78,7 @@ std::vector<NamedAngle> make_library() {
                           {"ramp", "clamp((m - low)/(where(low == high, high + 0.001, high) - low), 0, 1)"}}},
          false,
          "fast rotations as trained, slow ones divided by k, a ramp between; its temperature is the score "
-         "law "
-         "yarn_temp",
+         "law yarn_temp",
          "peng2023yarn"},
         {"llama3",
          {.near = "p * (theta * (1/k + (1 - 1/k)*clamp((L*theta/(2*pi) - slow)/(fast - slow), 0, 1)))",

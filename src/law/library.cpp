@@ -129,8 +129,8 @@ std::vector<NamedLaw> laws_of_distance() {
         {"alibi",
          "z - slope*t",
          {fixed("slope",
-                "2^(-where(h < 2^floor(log2(H)), 8*(h + 1)/2^floor(log2(H)), "
-                "4*(2*(h - 2^floor(log2(H))) + 1)/2^floor(log2(H))))")},
+                "2^(-where(h < 2^floor(log2(H)), 8*(h + 1)/2^floor(log2(H)), 4*(2*(h - 2^floor(log2(H))) + "
+                "1)/2^floor(log2(H))))")},
          "a linear penalty, its slope by head",
          "press2021"},
         {"kerple_log",

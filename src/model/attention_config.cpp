@@ -151,8 +151,7 @@ bool learnable(const std::string& kind) {
 void ScoreParameterConfig::fields(config::Fields& f) {
     f.any("init", init,
           {"first value: a number, a formula of h, H, l, layers, d and L, \"uniform(a, b)\", or \"parity\", "
-           "with "
-           "which the law equals the unscaled model at n = L/2; null: as the law has it"});
+           "with which the law equals the unscaled model at n = L/2; null: as the law has it"});
     f.choice<Learning>("learn", learn,
                        {{Learning::by_law, "by_law", "as the law has it; a formula's own parameter is fixed"},
                         {Learning::no, "no", "fixed"},
@@ -324,8 +323,7 @@ void AttentionConfig::fields(config::Fields& f) {
         "mixer", mixer, mixers,
         {"what moves information between positions; gdn and kda read heads, head_dim, delta, pre_norm and "
          "post_norm, simplicial reads simplicial in place of delta; gau reads what attention reads but "
-         "kv_heads, "
-         "bias, conv and gate"});
+         "kv_heads, bias, conv and gate"});
     f.integer("heads", heads, {.min = 1, .max = 1024}, {"query heads H"});
     f.integer("kv_heads", kv_heads, {.min = 0, .max = 1024},
               {"key/value heads G, each shared by H/G consecutive query heads; 0: as many as heads"});
@@ -361,8 +359,7 @@ void AttentionConfig::fields(config::Fields& f) {
               .sources = "gemma2024"});
     f.any("score", score,
           {.help = "the score as a formula of z, n, t and more, as the name of a law (longreach laws), or as "
-                   "a list "
-                   "of both, applied in order; null: as scale, distance and softcap say",
+                   "a list of both, applied in order; null: as scale, distance and softcap say",
            .of_library = true});
     f.variations("params", params, ScoreParameterConfig(),
                  {"parameters of the formulas in score and angle, by name"});

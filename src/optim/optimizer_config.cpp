@@ -101,8 +101,7 @@ void OptimizerConfig::fields(config::Fields& f) {
         {"steps with a non-finite loss or gradient are skipped; give up after this many in a row", true});
     f.texts("only", only,
             {"names of the tensors to train, where * stands for any characters, [\"*.index.*\"]: all others "
-             "stay as "
-             "they start; []: all are trained"});
+             "stay as they start; []: all are trained"});
 }
 
 bool OptimizerConfig::trains(const std::string& name) const {

@@ -84,8 +84,7 @@ double helvetica_width(std::string_view codes, bool bold) {
 
 std::string helvetica_encoding() {
     return "<< /Type /Encoding /BaseEncoding /WinAnsiEncoding /Differences [1 /minus /lessequal "
-           "/greaterequal "
-           "/radical] >>";
+           "/greaterequal /radical] >>";
 }
 
 }  // namespace longreach::plot

@@ -437,8 +437,7 @@ Passage seeds(const std::vector<Variant>& variants, const Collection& collection
         least == most ? counted(most, "seed") : fmt::format("{} to {} seeds", least, most);
     return said(fmt::format(
         " {} was trained with {}; a seed sets the initial weights and the order of the data. Losses are "
-        "means over "
-        "seeds with the standard error of the mean{}.",
+        "means over seeds with the standard error of the mean{}.",
         variants.size() == 1 ? "The model" : "Every variant", count,
         variants.size() == 1 ? ""
                              : fmt::format("; differences between variants are paired by seed, with {}95% "

@@ -475,10 +475,9 @@ std::string role_figure(const PageContext& page, const std::map<std::string, Fie
     return subheading("Roles of heads") +
            figure(page, "roles", panels(page, charts, "Roles of heads"), {used.begin(), used.end()},
                   "Measured on random tokens that are repeated once: the weight on the token before the "
-                  "query, and "
-                  "the weight in the second copy on the token that followed the query's token in the first. "
-                  "Each "
-                  "layer shows its strongest head, mean over seeds; 1 is a head that does nothing else.",
+                  "query, and the weight in the second copy on the token that followed the query's token in "
+                  "the first. Each layer shows its strongest head, mean over seeds; 1 is a head that does "
+                  "nothing else.",
                   table);
 }
 

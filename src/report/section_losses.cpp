@@ -196,8 +196,7 @@ Section lengths_section(const PageContext& page) {
                         loss_figure(page);
     section.html += paragraph(
         "Mean over seeds ± its standard error over seeds; without ± there is one seed. The lowest mean of "
-        "each "
-        "column is bold.");
+        "each column is bold.");
     section.html += table_html(page, by_length(page, loss_caption(page), &Series::loss, true));
     const table::DataTable top1 = by_length(
         page, "Share of tokens whose most likely next token is the right one" + page.collection.on_set(),

@@ -186,8 +186,7 @@ constexpr const char* explanation =
     "Windows are cut from the stream: a longer one gives its tokens more context, and crosses more ends of "
     "documents. A suffix is the same text at the end of a document after prefixes of each length: only the "
     "context changes. The two score different tokens, so a loss compares within a way. ± is the standard "
-    "error "
-    "over seeds / over documents; brackets are 95% intervals over seeds of differences paired by seed.";
+    "error over seeds / over documents; brackets are 95% intervals over seeds of differences paired by seed.";
 
 }  // namespace
 

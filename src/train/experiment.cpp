@@ -69,8 +69,7 @@ void StageConfig::fields(config::Fields& f) {
     f.number("lr", lr, {.min = 0, .max = 1e3}, {"multiplies every learning rate in this stage"});
     f.any("mixture", mixture,
           {"weights of the sources in this stage, an object of name and weight, 0 for those not named; null: "
-           "those of "
-           "data.mixture"});
+           "those of data.mixture"});
 }
 
 void WindowWarmupConfig::fields(config::Fields& f) {

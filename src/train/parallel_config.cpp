@@ -5,8 +5,7 @@ namespace longreach::train {
 void ParallelConfig::fields(config::Fields& f) {
     f.flag("shard_optimizer", shard_optimizer,
            {"each rank keeps the moments of, and updates, a share of the weights; false: every rank all of "
-            "them. "
-            "Never changes a result",
+            "them. Never changes a result",
             true});
     f.choice<Reduction>("reduction", reduction,
                         {{Reduction::tree, "tree", "in a fixed order: the same bits at 1, 2, 4 and 8 ranks"},

@@ -34,8 +34,7 @@ TEST_CASE("laws: names and formulas that are wrong") {
 TEST_CASE("laws: what is not finite on the range shown") {
     CHECK(refusal({"z*log(log(n))"}) ==
           "error: law: the factor of z is -inf at n = 1; scores and derivatives must be finite in f32 at "
-          "every n and t up "
-          "to 64\n");
+          "every n and t up to 64\n");
     CHECK(refusal({"z + log(50 - t)"}) ==
           "error: law: the bias is -inf at t = 50; scores and derivatives must be finite in f32 at every n "
           "and t up to 64\n");

@@ -195,24 +195,21 @@ TEST_CASE("printers: explain") {
         "run.name\n    of the run directory\n    string; default \"\"\n    may change when a run resumes\n");
     CHECK(config::explain(config, "eval.lengths") ==
           "eval.lengths\n    context lengths | all scored on the same tokens\n    list of integers, each 1 "
-          "to 1048576, like 4096 or \"4K\"; "
-          "default [2048,4096]\n    may change when a run resumes\n");
+          "to 1048576, like 4096 or \"4K\"; default [2048,4096]\n    may change when a run resumes\n");
     CHECK(config::explain(config, "model.layouts.local.window.shape") ==
           "model.layouts.*.window.shape\n    form of the window\n    one of round, square, squircle; default "
           "round\n"
           "    fixed once a run has begun\n    round   no corners\n    square  four\n");
     CHECK(config::explain(config, "model.attention") ==
           "model.attention\n    attention of every layer\n    heads   query heads\n    gate    multiply the "
-          "output by a "
-          "gate\n    window  which keys a query sees\n");
+          "output by a gate\n    window  which keys a query sees\n");
     CHECK(config::explain(config, "stages") ==
           "stages\n    training stages, in order\n    list of sections; each entry holds:\n    steps    "
           "optimiser steps\n"
           "    context  sequence length, in tokens\n");
     CHECK(config::explain(config, "") ==
           "    run     the run itself\n    model   the network\n    stages  training stages, in order\n    "
-          "eval    "
-          "evaluation\n");
+          "eval    evaluation\n");
     for (const std::string& path : config::all_paths(config))
         CHECK(config::explain(config, path).starts_with(path + "\n"));
 

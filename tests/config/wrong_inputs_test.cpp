@@ -114,8 +114,7 @@ TEST_CASE("wrong inputs: unknown keys say what was meant, or where the key lives
         {R"({"eval": {"foo": 1}})", "eval.foo (c.json:1:11): unknown key: known here are every, lengths"},
         {R"({"model.width": 64})",
          "\"model.width\" (c.json:1:2): unknown key: dotted paths are for --set; in a file, write one object "
-         "inside "
-         "the other"},
+         "inside the other"},
         {R"({"run": {"Na\u001bme": 1}})",
          "run.\"Na\\u001bme\" (c.json:1:10): unknown key: did you mean run.name?"},
         {R"({"eval": {"": 1}})", "eval.\"\" (c.json:1:11): unknown key: known here are every, lengths"},
@@ -236,8 +235,7 @@ TEST_CASE("wrong inputs: counts of tokens may have a K, an M or a G, other integ
          "eval.lengths (c.json:1:22): expected a list of integers, got the string \"2K,4K\""},
         {"{}",
          "eval.lengths.1 (--set eval.lengths=2K,x): expected an integer or a count like \"2K\", got the "
-         "string "
-         "\"x\"",
+         "string \"x\"",
          {"eval.lengths=2K,x"}},
     });
 }

@@ -95,8 +95,8 @@ TEST_CASE("losses of both parts at every length, with errors over documents") {
     CHECK(std::isnan(read[0].loss));
     CHECK(read[0].judge == "file");
     CHECK(eval::key_tokens_table(rows, {}).starts_with(
-        "key tokens: 2 of 7 (28.57%), whose loss by this model falls from 16 "
-        "to 64 tokens by 2 or more, to 2 or less\n"));
+        "key tokens: 2 of 7 (28.57%), whose loss by this model falls from 16 to 64 tokens by 2 or more, to 2 "
+        "or less\n"));
 }
 
 TEST_CASE("a judge's file is of the same tokens, and refused with the reason where it is not") {

@@ -135,8 +135,7 @@ TEST_CASE("tensors that are missing, unknown, of another shape or of a type with
     shapes["model.layers.0.self_attn.q_proj.bias"] = {8};
     CHECK(import_error(ModelDirectory(small_llama(), shapes)) ==
           "4: x holds model.layers.0.self_attn.q_proj.bias, which a model of the form Llama with this "
-          "config.json "
-          "does not have");
+          "config.json does not have");
     const ModelDirectory model;
     put_weights(model.dir / "model.safetensors", small_llama_shapes(), io::StoredType::f64);
     const std::string error = error_of([&] {

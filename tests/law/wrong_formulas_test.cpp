@@ -80,16 +80,13 @@ TEST_CASE("wrong formulas: exact messages and the part to blame") {
         {"where(z > 0, z, 0)", "a condition cannot depend on z | z > 0"},
         {"z * log(n + t)",
          "the factor of z must be a product of a function of n and a function of t, or sqrt of a sum of two "
-         "such functions; this "
-         "mixes them | log(n + t)"},
+         "such functions; this mixes them | log(n + t)"},
         {"z * (n + t)",
          "the factor of z must be a product of a function of n and a function of t, or sqrt of a sum of two "
-         "such functions; this "
-         "mixes them | (n + t)"},
+         "such functions; this mixes them | (n + t)"},
         {"z * sqrt(n*t)",
          "the factor of z must be a product of a function of n and a function of t, or sqrt of a sum of two "
-         "such functions; this "
-         "mixes them | sqrt(n*t)"},
+         "such functions; this mixes them | sqrt(n*t)"},
         {"z - t/n", "a summand without z may depend on t or on n, not on both: this mixes them | t/n"},
         {"z + where(t < n, 1, 0)",
          "a summand without z may depend on t or on n, not on both: this mixes them | where(t < n, 1, 0)"},

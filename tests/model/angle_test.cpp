@@ -204,8 +204,7 @@ TEST_CASE("a growth that f32 cannot hold is found, with the pair and the positio
     CHECK(angle.unrepresentable_growth(1 << 16).empty());
     CHECK(angle.unrepresentable_growth(1 << 17) ==
           "the growth of pair 0 changes by 160.4 between the middle of 131072 positions and position 0, by "
-          "more "
-          "than 82");
+          "more than 82");
     model::ModelConfig nan = with_angle("");
     nan.attention.angle = json::Value::object({{"growth", "log(p)"}});
     CHECK(model::trained_angle(nan, 0).unrepresentable_growth(8) ==

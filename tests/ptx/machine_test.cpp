@@ -344,8 +344,7 @@ TEST_CASE("faults are reported with line, thread and instruction") {
         "none");
     says(fault("add.s32 %r1, %r2, %r0;\nst.global.u32 [%rd2], %r1;"),
          "test.ptx:21: register %r1 holds what was computed from a register nobody wrote, block 0,0,0, "
-         "thread 0: "
-         "st.global.u32");
+         "thread 0: st.global.u32");
     says(fault("@%p1 bra $L;\n$L:"), "register %p1");
     says(fault("ld.shared.u32 %r1, [arena+8];"), "byte 8 is read before it is written");
     says(fault("ld.shared.u32 %r1, [arena+64];"), "byte 64 of 64");

@@ -168,8 +168,7 @@ TEST_CASE("a rank with another size is reported long before the timeout") {
     for (const int rank : {0, 1, 2})
         CHECK(run[rank].outcome() ==
               "the ranks differ on collective 2: ranks 0 and 1 call all_reduce of 20 f32 (step 1), rank 2 "
-              "calls "
-              "all_reduce of 21 f32 (step 1)");
+              "calls all_reduce of 21 f32 (step 1)");
 }
 
 TEST_CASE("a rank that fails tells the others why, and ranks that finish end without a word") {

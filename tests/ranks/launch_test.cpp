@@ -219,8 +219,7 @@ TEST_CASE("incomplete or impossible variables are refused") {
          "2: MASTER_ADDR=\"a b\\n\" is not a host name or an address"},
         {with(torchrun, {{"MASTER_ADDR", "0.0.0.0"}}),
          "2: MASTER_ADDR=0.0.0.0 means every interface of a machine; rank 0 listens only on the one address "
-         "the "
-         "others use"},
+         "the others use"},
         {with(open_mpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}}),
          "2: OMPI_COMM_WORLD_SIZE=2 on several nodes: Open MPI does not say where rank 0 runs"},
         {with(hydra, {{"MASTER_PORT", ""}}),

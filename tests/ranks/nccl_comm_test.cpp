@@ -361,8 +361,7 @@ TEST_CASE("an asynchronous error of NCCL ends its rank, and a later collective i
     });
     CHECK(job.error(0) ==
           "rank 0 of 2: NCCL: unhandled system error; the oldest unfinished is collective 1 (all_to_all of "
-          "20 f32, "
-          "step 1)");
+          "20 f32, step 1)");
     CHECK(fake_cuda::take_reports().empty());
 }
 
@@ -378,8 +377,7 @@ TEST_CASE("a failing device ends its rank") {
     });
     CHECK(job.error(1) ==
           "rank 1 of 2: CUDA: unspecified launch failure; the oldest unfinished is collective 2 (all_to_all "
-          "of 21 "
-          "f32, step 1)");
+          "of 21 f32, step 1)");
     CHECK(fake_cuda::take_reports().empty());
 }
 
@@ -395,8 +393,7 @@ TEST_CASE("a collective that hangs without an error stays unfinished, and the wa
     for (int r = 0; r < 3; ++r) CHECK(job.error(r).empty());
     CHECK(job.verdict() ==
           "no progress for 11 s: ranks 0, 1 and 2 wait in collective 2 (all_to_all of 301 f32, step 1), "
-          "which all "
-          "ranks have begun and none has finished: the network or a device hangs");
+          "which all ranks have begun and none has finished: the network or a device hangs");
     CHECK(fake_cuda::take_reports().empty());
 }
 

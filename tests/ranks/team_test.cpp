@@ -353,21 +353,18 @@ TEST_CASE("ranks in different collectives are told apart") {
     });
     CHECK(run.line_of_all({0, 1, 2}) ==
           "error: the ranks differ on collective 2: ranks 0 and 2 call all_gather of 64 f32 (step 1), rank 1 "
-          "calls "
-          "all_reduce of 64 f32 (step 1)\n");
+          "calls all_reduce of 64 f32 (step 1)\n");
 }
 
 TEST_CASE("ranks with different sizes in a collective are told apart") {
     TeamRun gather(3, [](Worker& w) { w.gather(w.team.rank() == 2 ? 1001 : 1000); });
     CHECK(gather.line_of_all({0, 1, 2}) ==
           "error: the ranks differ on collective 1: ranks 0 and 1 call all_gather of 1000 f32 (step 1), rank "
-          "2 calls "
-          "all_gather of 1001 f32 (step 1)\n");
+          "2 calls all_gather of 1001 f32 (step 1)\n");
     TeamRun reduce(3, [](Worker& w) { w.all_reduce(w.team.rank() == 0 ? 500 : 5000); });
     CHECK(reduce.line_of_all({0, 1, 2}) ==
           "error: the ranks differ on collective 1: ranks 1 and 2 call all_reduce of 5000 f32 (step 1), rank "
-          "0 calls "
-          "all_reduce of 500 f32 (step 1)\n");
+          "0 calls all_reduce of 500 f32 (step 1)\n");
 }
 
 TEST_CASE("nobody is blamed for waiting while a rank saves a checkpoint, nor that rank") {

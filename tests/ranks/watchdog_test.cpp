@@ -80,8 +80,7 @@ TEST_CASE("a slow rank is named with what the others wait in and what it did las
         run.verdict(12) ==
         "no progress for 11 s: ranks 0 and 2 wait in collective 2 (all_reduce of 2048 bf16, step 5); rank 1 "
         "(process 1) has not begun it: alive, heard 0.0 s ago: slow, or busy with something else; its newest "
-        "is "
-        "collective 1 (all_reduce of 100 bf16, step 5), finished");
+        "is collective 1 (all_reduce of 100 bf16, step 5), finished");
 }
 
 TEST_CASE("before the first step is done, the longer limit holds") {
@@ -102,9 +101,8 @@ TEST_CASE("a hung rank is named as silent, in a collective or outside of one") {
     run.beats(2, 13, 2);
     CHECK(run.verdict(13) ==
           "no progress for 11 s: ranks 0 and 1 wait in collective 2 (all_reduce of 7 bf16, step 5); rank 2 "
-          "(process "
-          "2) has not begun it: silent for 12 s: stopped, starved or cut off from the network; its newest is "
-          "collective 1 (all_reduce of 100 bf16, step 5), finished");
+          "(process 2) has not begun it: silent for 12 s: stopped, starved or cut off from the network; its "
+          "newest is collective 1 (all_reduce of 100 bf16, step 5), finished");
     Run inside(2);
     for (Rank& r : inside.ranks) r.begin(100);
     inside.beats(1, 1);
@@ -196,8 +194,7 @@ TEST_CASE("ranks that differ on a collective are told apart at once, the odd one
     CHECK(silent.verdict(2.9) == "none");
     CHECK(silent.verdict(3) ==
           "the ranks differ on collective 1: rank 0 calls all_reduce of 10 bf16 (step 5), rank 1 calls "
-          "all_reduce of "
-          "11 bf16 (step 5)");
+          "all_reduce of 11 bf16 (step 5)");
 }
 
 TEST_CASE("a rank far ahead is compared when the others get there, up to the 64 that are kept") {

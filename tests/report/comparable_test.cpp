@@ -65,8 +65,7 @@ TEST_CASE("comparable: an evaluation of other tokens is in no chart, headline or
     for (const report::Series& series : s.series) CHECK(series.loss.empty() == (series.label == "x"));
     CHECK(report::headline(c, s)[0] ==
           "At 512 tokens of context, b + ntk has the lowest loss of 2 variants in 4 evaluations: 2.3750 ± "
-          "0.1250 "
-          "nats per token (2 seeds).");
+          "0.1250 nats per token (2 seeds).");
     const std::string page = report::report_page(c);
     CHECK(contains(page, "Shown apart"));
     CHECK(contains(page, "Loss by context length on 16,384 tokens of 3 documents"));

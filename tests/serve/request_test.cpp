@@ -99,8 +99,7 @@ TEST_CASE("request: each mistake is named") {
     CHECK(refusal_of(R"({"prompt":["a","a","a"],"n":3})").find("at most 8 choices") != std::string::npos);
     CHECK(refusal_of(R"({"n":0,"echo":2,"prompt":[7,500]})") ==
           "element 2 of 'prompt' is not a token number from 0 to 99; 'n' must be an integer from 1 to 8; "
-          "'echo' "
-          "must be true or false");
+          "'echo' must be true or false");
     Limits numbers = limits;
     numbers.text = false;
     CHECK(refusal_of(R"({"prompt":"a"})", numbers).find("'prompt' must be token numbers") == 0);

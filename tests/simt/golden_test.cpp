@@ -170,8 +170,8 @@ TEST_CASE("golden vectors of every device that recorded some hold for the emulat
     if (files == 0)
         MESSAGE(
             "no GPU has recorded golden vectors yet: cp.async, ldmatrix, mma and exp2 are emulated from "
-            "their "
-            "manual (mma as 17 terms added one after the other in f32). tools/gpu-check golden records some");
+            "their manual (mma as 17 terms added one after the other in f32). tools/gpu-check golden records "
+            "some");
 }
 
 TEST_CASE("golden vectors recorded in the harness and read back repeat bit for bit") {

@@ -152,9 +152,7 @@ TEST_CASE("wrong experiments: words") {
          "string \"ReLU2\""},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"position": {"kind": "alibi"}}}})",
          "model.attention.position.kind (c.json:1:73): expected rope, p_rope, nope, rerope, leaky_rerope, "
-         "yarn, "
-         "ntk or pi, got the string "
-         "\"alibi\""},
+         "yarn, ntk or pi, got the string \"alibi\""},
         {R"({"stages": [{"steps": 1}], "eval": {"align": true}})",
          "eval.align (c.json:1:46): expected chunk or suffix, got true"},
         {R"({"stages": [{"steps": 1}], "data": {"shuffle": "yes"}})",
@@ -169,8 +167,7 @@ TEST_CASE("wrong experiments: stages and batch") {
          "model.mlp.kind (default)"},
         {R"({"stages": [{"steps": 1}], "model": {"positions": 512}})",
          "model.positions (c.json:1:51): 512 learned positions are fewer than the 16384 tokens of the "
-         "longest "
-         "sequence; see stages (c.json:1:12)"},
+         "longest sequence; see stages (c.json:1:12)"},
         {R"({})", "stages (default): at least one stage is needed"},
         {R"({"stages": []})", "stages (c.json:1:12): at least one stage is needed"},
         {R"({"stages": [{}]})", "stages.0 (c.json:1:13): needs exactly one of steps and tokens, above zero"},
@@ -304,8 +301,7 @@ TEST_CASE("wrong experiments: knobs without effect") {
         {R"({"stages": [{"steps": 1}], "eval": {"suffix_tokens": 64}})",
          "eval.suffix_tokens (c.json:1:54): has no effect: eval.align is not suffix; see eval.align (default)"},
         {R"({"stages": [{"steps": 1}], "eval": {"every": 0, "tokens": 65536}})",
-         "eval.tokens (c.json:1:59): has no effect: eval.every is 0; see "
-         "eval.every (c.json:1:46)"},
+         "eval.tokens (c.json:1:59): has no effect: eval.every is 0; see eval.every (c.json:1:46)"},
         {R"({"stages": [{"steps": 1}], "model": {"head": {"tied": true}}, "optimizer": {"adam": {"head_lr": 0.01, "weight_decay": 0.1}}})",
          "optimizer.adam.head_lr (c.json:1:97): has no effect: head.tied is true; see "
          "model.head.tied (c.json:1:55)\n"

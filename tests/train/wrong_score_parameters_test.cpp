@@ -226,8 +226,7 @@ using Lines = std::vector<std::string>;
 TEST_CASE("scores: warnings about biases that f32 holds coarsely") {
     const std::string coarse =
         "from t = 205 on, f32 holds the bias only to multiples of 0.00049 (4100 at t = 205), and the weights "
-        "to that "
-        "relative error";
+        "to that relative error";
     CHECK(warnings(score("z + 20*t")) == Lines{"model.attention.score (c.json:1:90): " + coarse});
     CHECK(warnings(score("z"), {"model.attention.score=z+20*t"}) ==
           Lines{"model.attention.score (--set model.attention.score=z+20*t): " + coarse});
@@ -242,8 +241,7 @@ TEST_CASE("scores: warnings about biases that f32 holds coarsely") {
 TEST_CASE("scores: a parameter without effect is a warning where --set gives it, or where a law has it") {
     CHECK(warnings(score("z - 0*c*t"), {"model.attention.params.c.init=1"}) ==
           Lines{"model.attention.params.c (--set model.attention.params.c.init=1): has no effect: no score "
-                "changes "
-                "with it at any n and t up to 4096; see model.attention.score (c.json:1:90)"});
+                "changes with it at any n and t up to 4096; see model.attention.score (c.json:1:90)"});
     CHECK(
         warnings(score("llama4")) ==
         Lines{
@@ -261,13 +259,11 @@ TEST_CASE("scores: one layer that needs a parameter is enough") {
     CHECK(said("z - c*t*(l == 3)", "") == "no problem");
     CHECK(said("z - c*t*(l == 4)", "") ==
           "model.attention.params.c (c.json:1:97): has no effect: no score changes with it at any n and t up "
-          "to "
-          "16384; see model.attention.score (c.json:1:61)");
+          "to 16384; see model.attention.score (c.json:1:61)");
     CHECK(said("z - c*t*(l == 3)", R"(, "layouts": {"g": {"window": 64}}, "last": "g")") == "no problem");
     CHECK(said("z*log(3 - l)", "") ==
           "model.attention.score (c.json:1:61): the factor of z is -inf at n = 1 in layer 3; scores and "
-          "derivatives must "
-          "be finite in f32 at every n and t up to 16384");
+          "derivatives must be finite in f32 at every n and t up to 16384");
     // A first value that is wrong in the last layer only.
     check_all({
         {R"j({"stages": [{"steps": 1}], "model": {"attention": {"score": "z*c", "params": {"c": {"init": "log(3 - l)"}}}}})j",
@@ -290,6 +286,6 @@ TEST_CASE("scores: layouts keep the parameters that they inherit, with or withou
     // What is written of an inherited parameter changes only that.
     CHECK(said(R"("params": {"c": {"lr": 2}})") == "no problem");
     CHECK(said(R"("params": {"b": {"init": 2}})")
-              .ends_with("has no effect: no formula uses this parameter; see "
-                         "model.layouts.g.score (default)"));
+              .ends_with("has no effect: no formula uses this parameter; see model.layouts.g.score "
+                         "(default)"));
 }

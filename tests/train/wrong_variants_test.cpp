@@ -127,15 +127,13 @@ TEST_CASE("wrong variants: modules and the residual stream") {
          "model.attention.output_norm.factor (c.json:1:98): inf at position 0"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"output_norm": {"kind": "position", "factor": "p"}}}})",
          "model.attention.output_norm.kind (c.json:1:76): position counts from the start of the sequence, "
-         "where a "
-         "document mask hides tokens; see data.document_mask (default)"},
+         "where a document mask hides tokens; see data.document_mask (default)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"gate": {"doubled": false}}}})",
          "model.attention.gate.doubled (c.json:1:72): has no effect: gate.kind is none; see "
          "model.attention.gate.kind (default)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "sink": "zero"}}})",
          "model.attention.sink (c.json:1:92): stick-breaking needs no sink: it may leave weight unassigned; "
-         "see "
-         "model.attention.normaliser (c.json:1:66)"},
+         "see model.attention.normaliser (c.json:1:66)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "forget": "head"}}})",
          "model.attention.forget (c.json:1:94): forget gates need the softmax; see "
          "model.attention.normaliser (c.json:1:66)"},
@@ -157,15 +155,13 @@ TEST_CASE("wrong variants: modules and the residual stream") {
          "eval.top_k_block (c.json:1:64)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"index_heads": 2}}, "system": {"device": "auto"}})",
          "model.attention.index_heads (c.json:1:67): no GPU trains an index of keys: system.device must be "
-         "cpu; "
-         "see system.device (c.json:1:93)"},
+         "cpu; see system.device (c.json:1:93)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "index_heads": 2}}, "system": {"device": "cpu"}})",
          "model.attention.index_heads (c.json:1:99): an index of keys learns from the softmax; see "
          "model.attention.normaliser (c.json:1:66)"},
         {R"({"stages": [{"steps": 1}], "optimizer": {"only": ["*.mlp.*"], "qk_clip": {"limit": 1}}, "model": {"attention": {"qk": {"kind": "none"}}}})",
          "optimizer.only (c.json:1:50): qk_clip changes queries and keys, whether they are trained or not; "
-         "see "
-         "optimizer.qk_clip.limit (c.json:1:84)"},
+         "see optimizer.qk_clip.limit (c.json:1:84)"},
         {R"({"stages": [{"steps": 1}], "eval": {"top_k_block": 8}})",
          "eval.top_k_block (c.json:1:52): has no effect: eval.top_k is 0; see eval.top_k (default)"},
         {R"({"stages": [{"steps": 1}], "eval": {"top_k": 64}, "system": {"device": "cpu"}, "model": {"attention": {"normaliser": "stick_breaking"}}})",
@@ -247,20 +243,16 @@ TEST_CASE("wrong variants: modules and the residual stream") {
          "model.loops (c.json:1:47)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gnd"}}})",
          "model.attention.mixer (c.json:1:61): expected gdn, gau, attention, kda or simplicial, got the "
-         "string \"gnd\": "
-         "did you mean gdn?"},
+         "string \"gnd\": did you mean gdn?"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "window": 1}}})",
          "model.attention.window (c.json:1:94): a stick-breaking query does not see its own key, so a window "
-         "of 1 holds none; see "
-         "model.attention.normaliser (c.json:1:66)"},
+         "of 1 holds none; see model.attention.normaliser (c.json:1:66)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "chunk": 1}}})",
          "model.attention.chunk (c.json:1:93): a stick-breaking query does not see its own key, so a chunk "
-         "of 1 holds none; see "
-         "model.attention.normaliser (c.json:1:66)"},
+         "of 1 holds none; see model.attention.normaliser (c.json:1:66)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking"}}, "eval": {"rope": {"kind": "rerope"}, "lengths": [4096]}})",
-         "eval.rope.kind (c.json:1:112): stick-breaking attention has no far pairs with angles of "
-         "their own; see "
-         "model.attention.normaliser (c.json:1:66)"},
+         "eval.rope.kind (c.json:1:112): stick-breaking attention has no far pairs with angles of their own; "
+         "see model.attention.normaliser (c.json:1:66)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"post_norm": true}}})",
          "model.attention.post_norm (c.json:1:65): a norm behind a module needs output matrices that do not "
          "start at zero; see model.init.zero_projections (default)"},
@@ -367,8 +359,7 @@ TEST_CASE("wrong variants: layers that an evaluation changes") {
          "eval.angle (c.json:1:46): not a finite number at length 4096: near(5) of pair 0 is inf"},
         {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "layers": ["gobal"]}}, "model": {"layouts": {"global": {}, "local": {"window": 64}}, "pattern": ["local", "global"]}})",
          "eval.rope.layers (c.json:1:72): no layout is named 'gobal': did you mean global or local?; see "
-         "model.layouts "
-         "(c.json:1:106)"},
+         "model.layouts (c.json:1:106)"},
         {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "layers": "ful"}}})",
          "eval.rope.layers (c.json:1:72): no layout is named 'ful': did you mean full or all?; see "
          "model.layouts (default)"},
@@ -393,8 +384,7 @@ TEST_CASE("wrong variants: layers that an evaluation changes") {
          "no problem"},
         {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn", "layers": "all"}}, "model": {"layouts": {"l": {"window": 64, "scale": {"kind": "logn"}}}, "last": "l"}})",
          "eval.rope.scale (c.json:1:55): clip_logn is for models whose scores do not already grow with n; "
-         "see "
-         "model.layouts.l.scale.kind (c.json:1:147)"},
+         "see model.layouts.l.scale.kind (c.json:1:147)"},
     });
 }
 
@@ -426,8 +416,7 @@ TEST_CASE("wrong variants: training and evaluation") {
     check_all({
         {R"({"stages": [{"steps": 1}], "optimizer": {"qk_clip": {"limit": 30}}})",
          "optimizer.qk_clip.limit (c.json:1:63): has no effect: every layer norms its queries or keys, or "
-         "breaks sticks; see "
-         "model.attention.qk.kind (default)"},
+         "breaks sticks; see model.attention.qk.kind (default)"},
         {R"({"stages": [{"steps": 1}], "optimizer": {"qk_clip": {"measure": "absolute"}}})",
          "optimizer.qk_clip.measure (c.json:1:65): has no effect: qk_clip.limit is 0; see optimizer.qk_clip.limit "
          "(default)"},
