@@ -10,10 +10,7 @@ namespace longreach::model {
 
 AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int64_t layer,
                                std::unique_ptr<QkvSource> source)
-    : config_(model.layer_attention(layer)),
-      layer_(layer),
-      reach_(configured_reach()),
-      source_(std::move(source)) {
+    : config_(model.layer_attention(layer)), layer_(layer), source_(std::move(source)) {
     const std::string name = fmt::format("layers.{}.attention.", layer);
     const InitRule out{InitRule::Kind::uniform,
                        model.init.matrix_bound / std::sqrt(static_cast<double>(query_width()))};
@@ -37,18 +34,21 @@ AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int6
     base_ = source_->base(score_.base());
 }
 
-std::unique_ptr<Mixer::Memory> AttentionLayer::plan(Arena& arena, const std::string& name, int64_t tokens,
-                                                    const std::vector<int64_t>&, bool training) const {
+std::unique_ptr<Mixer::Memory> AttentionLayer::plan(Arena& arena, const std::string& name,
+                                                    const PassPlan& size) const {
+    const Tables& tables = *size.settings.tables;
+    const int64_t tokens = size.tokens;
     auto memory = std::make_unique<Saved>();
     Saved& saved = *memory;
+    saved.index_chooses = index_ && tables.takes_top_by_index();
     saved.qkv = arena.activation(name + "qkv", {tokens, total_width()});
     saved.source = source_->plan(arena, name, tokens);
-    if (far_pairs_ && !training) {
+    if (tables.has_far_pairs(layer_) && !size.training) {
         saved.far_queries = arena.activation(name + "far_queries", {tokens, query_width()});
         saved.far_keys = arena.activation(name + "far_keys", {tokens, value_width()});
     }
     saved.values = values_.plan(arena, name, tokens);
-    saved.score = score_.plan(arena, name, tokens, score_rows_);
+    saved.score = score_.plan(arena, name, tokens, tables.score_rows(layer_));
     saved.o = arena.activation(name + "attention", {tokens, query_width()});
     saved.lse = arena.reserve(name + "lse", DType::f32, {config_.heads, tokens});
     saved.output = output_.plan(arena, name, tokens);
@@ -56,17 +56,19 @@ std::unique_ptr<Mixer::Memory> AttentionLayer::plan(Arena& arena, const std::str
     return memory;
 }
 
-void AttentionLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, int64_t tokens,
-                                    const std::vector<int64_t>& lengths, bool training) const {
+void AttentionLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, const PassPlan& size) const {
     Saved& saved = static_cast<Saved&>(memory);
     Workspace& w = saved.workspace;
-    const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+    const int64_t tokens = size.tokens;
+    const bool training = size.training;
+    const int64_t longest = *std::max_element(size.lengths.begin(), size.lengths.end());
     w.score = score_.plan_buffers(arena, tokens, longest, training);
     source_->plan_workspace(*saved.source, arena, tokens, training);
-    if (training || index_chooses_) w.index = index_.plan_workspace(arena, tokens, training);
+    if (training || saved.index_chooses) w.index = index_.plan_workspace(arena, tokens, training);
     if (!training) return;
 
-    if (gathers_maxima_) w.row_maxima = arena.reserve("row_maxima", DType::f32, {config_.heads, tokens});
+    if (maxima_in(size.settings))
+        w.row_maxima = arena.reserve("row_maxima", DType::f32, {config_.heads, tokens});
     w.dqkv = arena.activation("dqkv", {tokens, total_width()});
     if (values_.mixes()) w.dvalues = arena.activation("dvalues", {tokens, value_width()});
     w.dout = arena.activation("dattention", {tokens, query_width()});
@@ -77,7 +79,7 @@ void AttentionLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, int6
     g.forget = w.forget.dsums;
     if (sink_) g.sink = Tensor(nullptr, DType::f32, {config_.heads});
     int64_t bytes = 0;
-    for (int64_t length : lengths)
+    for (int64_t length : size.lengths)
         bytes = std::max(bytes, ops.attention_workspace(shape(tokens / length, length), g));
     w.attention = arena.reserve("attention_workspace", DType::f32, {bytes / 4 + 1});
 }
@@ -95,18 +97,19 @@ AttentionSpec AttentionLayer::shape(int64_t batch, int64_t length) const {
 }
 
 AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, bool fill) const {
+    const LayerTables& tables = tables_of(run.settings);
     AttentionSpec spec = shape(run.batch.sequences, run.batch.length);
-    spec.scale = static_cast<float>(base_ * tables_.score.factor);
+    spec.scale = static_cast<float>(base_ * tables.score.factor);
     // All queries of a decoding step, one per sequence, count the same number of keys.
     const bool visible = config_.scale.scale_n == ScaleCount::visible;
-    const int64_t counted = run.position() - (visible ? first_key(run.position()) : 0);
-    if (!run.decoding()) spec.row_start = run.masks.of(configured_reach());
-    score_.apply(spec, run, tables_.score, saved.score, saved.workspace.score, counted, fill);
-    spec.sink = config_.sink == SinkKind::zero ? tables_.zeros.first(config_.heads) : run.weight(sink_);
-    spec.absolute_maxima = absolute_maxima_;
+    const int64_t counted = run.position() - (visible ? reach_in(run.settings).first_key(run.position()) : 0);
+    if (!run.decoding()) spec.row_start = run.masks.of(reach());
+    score_.apply(spec, run, tables.score, saved.score, saved.workspace.score, counted, fill);
+    spec.sink = config_.sink == SinkKind::zero ? tables.zeros.first(config_.heads) : run.weight(sink_);
+    spec.absolute_maxima = clips() && run.settings.absolute_maxima;
     if (!run.probing) {  // a probe looks at the model as trained
-        spec.top_k = tables_.top_k;
-        spec.top_k_block = tables_.top_k_block;
+        spec.top_k = tables.top_k;
+        spec.top_k_block = tables.top_k_block;
     }
     return spec;
 }
@@ -115,52 +118,47 @@ void AttentionLayer::plan_decoding(Memory& memory, Arena& arena, const std::stri
                                    int64_t room) const {
     Saved& saved = static_cast<Saved&>(memory);
     saved.kept_gates = forget_.plan_cache(arena, name, sequences, room);
-    if (index_chooses_) saved.kept_index_keys = index_.plan_cache(arena, name, sequences, room);
-    source_->plan_decoding(*saved.source, arena, name, sequences, room, far_pairs_);
-}
-
-int64_t AttentionLayer::first_key(int64_t position) const {
-    int64_t first = 0;
-    if (reach_.window > 0) first = std::max(first, position - reach_.window + 1);
-    if (reach_.chunk > 0) first = std::max(first, position / reach_.chunk * reach_.chunk);
-    return first;
+    if (saved.index_chooses) saved.kept_index_keys = index_.plan_cache(arena, name, sequences, room);
+    source_->plan_decoding(*saved.source, arena, name, sequences, room, bool(saved.far_keys));
 }
 
 void AttentionLayer::forward(StepContext& run, const Memory& memory, Tensor y, Write write, const Tensor& xn,
                              const SharedValues& shared) const {
     const Saved& saved = static_cast<const Saved&>(memory);
+    const LayerTables& tables = tables_of(run.settings);
     const int64_t n = run.batch.count();
     const Tensor qkv = saved.qkv.first_rows(n);
     const Tensor q = source_->parts_of(qkv).q, k = source_->parts_of(qkv).k;
     source_->forward(run, *saved.source, qkv, xn);
     AttentionSpec scores = spec(run, saved, true);
     if (forget_) scores.forget = forget_.forward(run, saved.forget, saved.kept_gates, xn);
-    if (index_chooses_ && scores.top_k > 0)
-        scores.index = index_.forward(run, saved.workspace.index, saved.kept_index_keys, xn, tables_);
-    if (tables_.far_from > 0) {
+    if (saved.index_chooses && scores.top_k > 0)
+        scores.index = index_.forward(run, saved.workspace.index, saved.kept_index_keys, xn, tables);
+    if (tables.far_from > 0) {
         scores.far_queries = saved.far_queries.first_rows(n);
         scores.far_keys = saved.far_keys.first_rows(n);
-        scores.far_from = tables_.far_from;
+        scores.far_from = tables.far_from;
         run.ops.copy(scores.far_queries, q);
         run.ops.copy(scores.far_keys, k);
-        source_->turn(run, *saved.source, scores.far_queries, scores.far_keys, tables_, true);
+        source_->turn(run, *saved.source, scores.far_queries, scores.far_keys, tables, true);
     }
-    source_->turn(run, *saved.source, q, k, tables_, false);
+    source_->turn(run, *saved.source, q, k, tables, false);
     const Tensor v = values_.forward(run, saved.values, source_->parts_of(qkv).v, shared);
     const Tensor o = saved.o.first_rows(n);
     const Tensor lse = saved.lse.shaped({config_.heads, n});
+    const Tensor maxima = run.training ? maxima_in(run.settings) : Tensor();
     Tensor row_maxima;
-    if (maxima_ && run.training) row_maxima = saved.workspace.row_maxima.shaped({config_.heads, n});
+    if (maxima) row_maxima = saved.workspace.row_maxima.shaped({config_.heads, n});
     if (run.generation != nullptr) source_->keep(run, *saved.source, k, v, scores.far_keys);
     if (run.decoding()) {
         AttentionSpec kept = scores;
         kept.length = run.generation->room;
-        source_->decode(run, *saved.source, o, q, kept, first_key(run.position()));
+        source_->decode(run, *saved.source, o, q, kept, reach_in(run.settings).first_key(run.position()));
     } else {
         run.ops.attention(o, lse, row_maxima, q, k, v, scores);
     }
-    if (row_maxima) run.ops.head_maxima(maxima_, row_maxima);
-    const Tensor gathered = output_.forward(run, saved.output, o, xn, tables_.output.from(run.position()));
+    if (maxima) run.ops.head_maxima(maxima, row_maxima);
+    const Tensor gathered = output_.forward(run, saved.output, o, xn, tables.output.from(run.position()));
     if (run.observer)
         run.observer->attention(run, {layer_, xn, q, k, o, lse, scores, output_.gates_of(saved.output, n),
                                       gathered, run.matrix(out_), v});
@@ -172,6 +170,7 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
                               const Tensor& xn, const SharedValues& shared) const {
     const Saved& saved = static_cast<const Saved&>(memory);
     const Workspace& workspace = saved.workspace;
+    const LayerTables& tables = tables_of(run.settings);
     const int64_t n = run.batch.count();
     const Tensor qkv = saved.qkv.first_rows(n), o = saved.o.first_rows(n);
     const auto [q, k, own_values] = source_->parts_of(qkv);
@@ -186,7 +185,7 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     if (out_bias_) run.ops.add_bias_backward(run.gradient(out_bias_), dy);
     run.weight_gradient(out_, dy, output_.result(saved.output, o));
     run.ops.linear_backward_input(dout, dy, run.matrix(out_), Write::set);
-    output_.backward(run, dout, saved.output, workspace.output, o, xn, tables_.output);
+    output_.backward(run, dout, saved.output, workspace.output, o, xn, tables.output);
     AttentionSpec scores = spec(run, saved, false);
     AttentionGradients also = score_.gradients(workspace.score, n);
     also.sink = run.gradient(sink_);
@@ -196,9 +195,9 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     }
     learn_index(run, memory, xn);
     run.ops.attention_backward(dq, dk, dv, also, workspace.attention, dout, o, lse, q, k, v, scores);
-    score_.backward(run, tables_.score, workspace.score, also, scores.row_start);
+    score_.backward(run, tables.score, workspace.score, also, scores.row_start);
     values_.backward(run, dprojected_values, dv, saved.values, own_values, shared);
-    source_->backward(run, dxn, dqkv, qkv, *saved.source, xn, tables_);
+    source_->backward(run, dxn, dqkv, qkv, *saved.source, xn, tables);
     output_.backward_input(run, dxn, workspace.output);
     if (forget_) forget_.backward(run, dxn, saved.forget, workspace.forget, xn);
 }
@@ -211,31 +210,28 @@ void AttentionLayer::learn_index(StepContext& run, const Memory& memory, const T
     AttentionSpec scores = spec(run, saved, false);
     if (forget_) scores.forget = forget_.sums(saved.forget, n);
     const auto [q, k, v] = source_->parts_of(qkv);
-    index_.learn(run, run.index_losses.range(index_place_ * n, n), saved.workspace.index, xn, q, k, lse,
-                 scores, tables_);
+    index_.learn(run, run.index_losses, saved.workspace.index, xn, q, k, lse, scores,
+                 tables_of(run.settings));
 }
 
-void AttentionLayer::gather_maxima(Tensor max, bool absolute) {
-    // Layers that norm queries or keys are not clipped. Neither are sticks: one large score does not take
-    // weight from nearer keys.
-    if (config_.qk.kind != QkKind::none || config_.normaliser != Normaliser::softmax) return;
-    gathers_maxima_ = true;
-    maxima_ = max;
-    absolute_maxima_ = absolute;
+// Layers that norm queries or keys are not clipped. Neither are sticks: one large score takes no weight
+// from nearer keys.
+bool AttentionLayer::clips() const {
+    return config_.qk.kind == QkKind::none && config_.normaliser == Normaliser::softmax;
 }
 
-void AttentionLayer::clip_scores(Ops& ops, const FlatParams& weights, float limit) const {
-    if (maxima_) source_->clip_scores(ops, weights, maxima_, limit);
+Tensor AttentionLayer::maxima_in(const PassSettings& settings) const {
+    if (!settings.score_maxima || !clips()) return Tensor();
+    return settings.score_maxima.row_range(layer_, 1).shaped({config_.heads});
 }
 
-double AttentionLayer::flops_per_token(int64_t length) const {
-    // Mean number of visible keys of a query: (T + 1) / 2, or about W if the window is short. A chunk counts
-    // as a sequence of its length.
-    const double w = static_cast<double>(reach_.window), c = static_cast<double>(reach_.chunk);
-    double t = static_cast<double>(length);
-    if (reach_.chunk > 0) t = std::min(t, c);
-    const double keys = reach_.window == 0 || w >= t ? (t + 1) / 2 : w - w * (w - 1) / (2 * t);
-    return 4.0 * static_cast<double>(query_width()) * keys;
+void AttentionLayer::clip_scores(Ops& ops, const FlatParams& weights, const PassSettings& settings,
+                                 float limit) const {
+    if (const Tensor maxima = maxima_in(settings)) source_->clip_scores(ops, weights, maxima, limit);
+}
+
+double AttentionLayer::flops_per_token(int64_t length, const PassSettings& settings) const {
+    return 4.0 * static_cast<double>(query_width()) * reach_in(settings).mean_keys(length);
 }
 
 }  // namespace longreach::model

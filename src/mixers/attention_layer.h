@@ -44,55 +44,49 @@ class AttentionLayer : public AttentionMixer {
         AttentionOutput::Saved output;
         ForgetGate::Saved forget;
         Workspace workspace;
-        Tensor kept_gates;       // ForgetGate::plan_cache
-        Tensor kept_index_keys;  // KeyIndex::plan_cache, if it chooses keys
+        Tensor kept_gates;           // ForgetGate::plan_cache
+        bool index_chooses = false;  // keys, in evaluations
+        Tensor kept_index_keys;      // KeyIndex::plan_cache, if it does
     };
 
     // source: whose matrices are in the table.
     AttentionLayer(ParamTable& table, const ModelConfig& model, int64_t layer,
                    std::unique_ptr<QkvSource> source);
 
-    std::unique_ptr<Memory> plan(Arena& arena, const std::string& name, int64_t tokens,
-                                 const std::vector<int64_t>& lengths, bool training) const override;
-    void plan_workspace(Memory& memory, Arena& arena, Ops& ops, int64_t tokens,
-                        const std::vector<int64_t>& lengths, bool training) const override;
+    std::unique_ptr<Memory> plan(Arena& arena, const std::string& name, const PassPlan& size) const override;
+    void plan_workspace(Memory& memory, Arena& arena, Ops& ops, const PassPlan& size) const override;
     void plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
                        int64_t room) const override;
     void forward(StepContext& run, const Memory& memory, Tensor y, Write write, const Tensor& xn,
                  const SharedValues& shared) const override;
     void backward(StepContext& run, Tensor dxn, const Tensor& dy, const Memory& memory, const Tensor& xn,
                   const SharedValues& shared) const override;
-    double flops_per_token(int64_t length) const override;  // of the score and value products
+    // Of the score and value products.
+    double flops_per_token(int64_t length, const PassSettings& settings) const override;
 
-    int64_t layer() const override { return layer_; }
-    Reach reach() const override { return configured_reach(); }
-    void set_stage_window(int64_t window) override { reach_ = configured_reach().narrowed(window); }
-    void use_tables(const Tables& tables) override {
-        tables_ = tables.layer(layer_);
-        score_rows_ = tables.score_rows(layer_);
-        far_pairs_ = tables.has_far_pairs(layer_);
-        index_chooses_ = index_ && tables.takes_top_by_index();
-    }
-    void gather_maxima(Tensor max, bool absolute) override;
-    void clip_scores(Ops& ops, const FlatParams& weights, float limit) const override;
+    Reach reach() const override { return {config_.window, config_.chunk}; }
+    void clip_scores(Ops& ops, const FlatParams& weights, const PassSettings& settings,
+                     float limit) const override;
     bool has_index() const override { return bool(index_); }
-    void place_index_losses(int64_t place) override { index_place_ = place; }
     void learn_index(StepContext& run, const Memory& memory, const Tensor& xn) const override;
 
   private:
     int64_t query_width() const { return config_.heads * config_.head_dim; }
     int64_t value_width() const { return config_.kv() * config_.head_dim; }
     int64_t total_width() const { return query_width() + 2 * value_width(); }
-    Reach configured_reach() const { return {config_.window, config_.chunk}; }
-    // First key that the token of a decoding step sees.
-    int64_t first_key(int64_t position) const;
+    Reach reach_in(const PassSettings& settings) const { return reach().narrowed(settings.stage_window); }
+    const LayerTables& tables_of(const PassSettings& settings) const {
+        return settings.tables->layer(layer_);
+    }
+    bool clips() const;
+    // The largest scores of this layer so far, f32 [H]; empty: they are not gathered.
+    Tensor maxima_in(const PassSettings& settings) const;
     AttentionSpec shape(int64_t batch, int64_t length) const;
     // The spec of a pass. The forward pass fills the buffers it points to; the backward pass reads them.
     AttentionSpec spec(StepContext& run, const Saved& saved, bool fill) const;
 
     AttentionConfig config_;
     int64_t layer_;
-    Reach reach_;  // narrowed by the stage
     std::unique_ptr<QkvSource> source_;
     ParamRef out_, out_bias_, sink_;
     ValuePath values_;
@@ -101,13 +95,6 @@ class AttentionLayer : public AttentionMixer {
     ForgetGate forget_;
     KeyIndex index_;
     double base_ = 1;  // factor of <q, k>
-    LayerTables tables_;
-    ScoreRows score_rows_;
-    bool far_pairs_ = false;
-    Tensor maxima_;  // [H]
-    bool gathers_maxima_ = false, absolute_maxima_ = false;
-    bool index_chooses_ = false;  // in evaluations
-    int64_t index_place_ = 0;     // among these layers
 };
 
 }  // namespace longreach::model

@@ -112,8 +112,9 @@ DeltaLayer::DeltaLayer(ParamTable& table, const ModelConfig& model, int64_t laye
     out_ = table.add({name + "o.weight", {width, value_width()}, out, ParamGroup::matrix, true});
 }
 
-std::unique_ptr<Mixer::Memory> DeltaLayer::plan(Arena& arena, const std::string& name, int64_t tokens,
-                                                const std::vector<int64_t>& lengths, bool training) const {
+std::unique_ptr<Mixer::Memory> DeltaLayer::plan(Arena& arena, const std::string& name,
+                                                const PassPlan& size) const {
+    const int64_t tokens = size.tokens;
     auto memory = std::make_unique<Saved>();
     Saved& s = *memory;
     const auto rows = [&](const char* what, int64_t width) {
@@ -131,9 +132,9 @@ std::unique_ptr<Mixer::Memory> DeltaLayer::plan(Arena& arena, const std::string&
     s.ub = beta_.plan(arena, name + "beta_logits", tokens);
     s.decay = f32("decay", decay_.width());
     s.beta = f32("beta", heads_);
-    if (training) {
+    if (size.training) {
         int64_t chunks = 0;
-        for (int64_t t : lengths) chunks = std::max(chunks, (tokens + t - 1) / t * delta_chunks(t));
+        for (int64_t t : size.lengths) chunks = std::max(chunks, (tokens + t - 1) / t * delta_chunks(t));
         s.states = arena.reserve(name + "states", DType::f32, {chunks * heads_, key_dim_ * value_dim_});
     }
     s.o = rows("delta_out", value_width());
@@ -145,15 +146,15 @@ std::unique_ptr<Mixer::Memory> DeltaLayer::plan(Arena& arena, const std::string&
     return memory;
 }
 
-void DeltaLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, int64_t tokens,
-                                const std::vector<int64_t>& lengths, bool training) const {
+void DeltaLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, const PassPlan& size) const {
+    const int64_t tokens = size.tokens;
     Workspace& w = static_cast<Saved&>(memory).workspace;
     int64_t bytes = 0;
-    for (int64_t t : lengths)
-        for (bool backward : {false, training})
+    for (int64_t t : size.lengths)
+        for (bool backward : {false, size.training})
             bytes = std::max(bytes, ops.delta_workspace(rule(std::max<int64_t>(1, tokens / t), t), backward));
     w.rule = arena.reserve("delta_workspace", DType::f32, {bytes / 4 + 1});
-    if (!training) return;
+    if (!size.training) return;
     w.dqkv = arena.activation("dqkv", {tokens, total_width()});
     if (conv_) w.dprojected = arena.activation("dprojected", {tokens, total_width()});
     w.dout = arena.activation("ddelta_out", {tokens, value_width()});
@@ -295,7 +296,7 @@ void DeltaLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, const 
     gate_.backward(run, dxn, dgate, w.dhidden, s.z, xn);
 }
 
-double DeltaLayer::flops_per_token(int64_t) const {
+double DeltaLayer::flops_per_token(int64_t, const PassSettings&) const {
     return delta_flops_per_token(heads_, key_dim_, value_dim_, additive_);
 }
 

@@ -73,17 +73,15 @@ class DeltaLayer : public Mixer {
 
     DeltaLayer(ParamTable& table, const ModelConfig& model, int64_t layer);
 
-    std::unique_ptr<Memory> plan(Arena& arena, const std::string& name, int64_t tokens,
-                                 const std::vector<int64_t>& lengths, bool training) const override;
-    void plan_workspace(Memory& memory, Arena& arena, Ops& ops, int64_t tokens,
-                        const std::vector<int64_t>& lengths, bool training) const override;
+    std::unique_ptr<Memory> plan(Arena& arena, const std::string& name, const PassPlan& size) const override;
+    void plan_workspace(Memory& memory, Arena& arena, Ops& ops, const PassPlan& size) const override;
     void plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
                        int64_t room) const override;
     void forward(StepContext& run, const Memory& memory, Tensor y, Write write, const Tensor& xn,
                  const SharedValues& shared) const override;
     void backward(StepContext& run, Tensor dxn, const Tensor& dy, const Memory& memory, const Tensor& xn,
                   const SharedValues& shared) const override;
-    double flops_per_token(int64_t length) const override;
+    double flops_per_token(int64_t length, const PassSettings& settings) const override;
 
   private:
     int64_t key_width() const { return heads_ * key_dim_; }

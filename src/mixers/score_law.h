@@ -33,7 +33,7 @@ class ScoreLaw {
     double softcap() const { return score_->law.law().softcap; }
     bool counts() const { return score_->counts; }
 
-    // tables: those of the layer at every length it may meet (use_tables).
+    // tables: those of the layer at every length it may meet.
     Saved plan(Arena& arena, const std::string& name, int64_t tokens, const ScoreRows& rows) const;
     Buffers plan_buffers(Arena& arena, int64_t tokens, int64_t longest, bool training) const;
 

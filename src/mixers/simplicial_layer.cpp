@@ -33,8 +33,9 @@ SimplicialLayer::SimplicialLayer(ParamTable& table, const ModelConfig& model, in
                       true});
 }
 
-std::unique_ptr<Mixer::Memory> SimplicialLayer::plan(Arena& arena, const std::string& name, int64_t tokens,
-                                                     const std::vector<int64_t>&, bool) const {
+std::unique_ptr<Mixer::Memory> SimplicialLayer::plan(Arena& arena, const std::string& name,
+                                                     const PassPlan& size) const {
+    const int64_t tokens = size.tokens;
     auto memory = std::make_unique<Saved>();
     Saved& s = *memory;
     s.projected = arena.activation(name + "projected", {tokens, 5 * width()});
@@ -46,9 +47,9 @@ std::unique_ptr<Mixer::Memory> SimplicialLayer::plan(Arena& arena, const std::st
     return memory;
 }
 
-void SimplicialLayer::plan_workspace(Memory& memory, Arena& arena, Ops&, int64_t tokens,
-                                     const std::vector<int64_t>&, bool training) const {
-    if (!training) return;
+void SimplicialLayer::plan_workspace(Memory& memory, Arena& arena, Ops&, const PassPlan& size) const {
+    if (!size.training) return;
+    const int64_t tokens = size.tokens;
     Workspace& w = static_cast<Saved&>(memory).workspace;
     w.dprojected = arena.activation("dprojected", {tokens, 5 * width()});
     w.dout = arena.activation("dattention", {tokens, width()});
@@ -146,7 +147,7 @@ void SimplicialLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, c
     run.ops.linear_backward_input(dxn, dprojected, run.matrix(projections_), Write::set);
 }
 
-double SimplicialLayer::flops_per_token(int64_t length) const {
+double SimplicialLayer::flops_per_token(int64_t length, const PassSettings&) const {
     return 4 * static_cast<double>(width()) *
            simplicial_pairs(length, windows_.window, windows_.second_window);
 }

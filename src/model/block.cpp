@@ -45,13 +45,13 @@ Block::Block(ParamTable& table, const ModelConfig& model, int64_t layer) {
     }
 }
 
-Block::Saved Block::plan(Arena& arena, const std::string& name, int64_t tokens,
-                         const std::vector<int64_t>& lengths, bool training) const {
+Block::Saved Block::plan(Arena& arena, const std::string& name, const PassPlan& size) const {
+    const int64_t tokens = size.tokens;
     Saved saved;
     for (const StreamMix& mix : mixes_)
         if (mix.own) saved.before_mix = arena.activation(name + "before_mix", {tokens, mlp_residual_.width});
     saved.mixer_residual = mixer_residual_.plan(arena, name + "attention", tokens);
-    saved.mixer = mixer_->plan(arena, name, tokens, lengths, training);
+    saved.mixer = mixer_->plan(arena, name, size);
     if (!mlp_) return saved;
     saved.mlp_residual = mlp_residual_.plan(arena, name + "mlp", tokens);
     saved.mlp = mlp_->plan(arena, name, tokens);
@@ -59,19 +59,18 @@ Block::Saved Block::plan(Arena& arena, const std::string& name, int64_t tokens,
 }
 
 Block::Workspace Block::plan_workspace(Arena& arena, Ops& ops, const std::vector<Block>& blocks,
-                                       std::vector<Saved>& saved, int64_t tokens,
-                                       const std::vector<int64_t>& lengths, bool training) {
+                                       std::vector<Saved>& saved, const PassPlan& size) {
     bool behind = false;
     for (const Block& block : blocks)
         behind = behind || block.mixer_residual_.behind || block.mlp_residual_.behind;
     Workspace w;
-    w.residual = Residual::plan_workspace(arena, tokens, blocks[0].mlp_residual_.width, behind, training);
+    w.residual =
+        Residual::plan_workspace(arena, size.tokens, blocks[0].mlp_residual_.width, behind, size.training);
     // All MLPs of a model are alike.
     const auto one = std::find_if(blocks.begin(), blocks.end(), [](const Block& b) { return bool(b.mlp_); });
-    if (training && one != blocks.end()) w.mlp = one->mlp_->plan_workspace(arena, tokens);
+    if (size.training && one != blocks.end()) w.mlp = one->mlp_->plan_workspace(arena, size.tokens);
     arena.overlay(saved.size(), [&](size_t i) {
-        blocks[i % blocks.size()].mixer_->plan_workspace(*saved[i].mixer, arena, ops, tokens, lengths,
-                                                         training);
+        blocks[i % blocks.size()].mixer_->plan_workspace(*saved[i].mixer, arena, ops, size);
     });
     return w;
 }

@@ -33,14 +33,11 @@ class Block {
     };
 
     Block(ParamTable& table, const ModelConfig& model, int64_t layer);
-    // lengths: every T that may occur.
-    Saved plan(Arena& arena, const std::string& name, int64_t tokens, const std::vector<int64_t>& lengths,
-               bool training) const;
+    Saved plan(Arena& arena, const std::string& name, const PassPlan& size) const;
     // Plans the workspace of all blocks of a model; each mixer keeps its part in `saved`, which has an entry for
     // every block in every pass.
     static Workspace plan_workspace(Arena& arena, Ops& ops, const std::vector<Block>& blocks,
-                                    std::vector<Saved>& saved, int64_t tokens,
-                                    const std::vector<int64_t>& lengths, bool training);
+                                    std::vector<Saved>& saved, const PassPlan& size);
 
     void forward(StepContext& run, const Saved& saved, const CrossBlock& cross, const Workspace& workspace,
                  Tensor x) const;
@@ -56,6 +53,10 @@ class Block {
     }
 
     Mixer& mixer() const { return *mixer_; }
+    bool has_index() const {
+        const AttentionMixer* attention = mixer_->attention();
+        return attention != nullptr && attention->has_index();
+    }
 
   private:
     Residual mixer_residual_, mlp_residual_;

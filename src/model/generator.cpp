@@ -39,6 +39,7 @@ void Generator::run(Ops& ops, const FlatParams& weights, const Batch& batch, con
     Masks masks;
     if (!at.step()) model_.build_masks(ops, batch, activations_, masks);
     StepContext run{ops, weights, {}, batch, masks, false, nullptr, &at};
+    run.settings = model_.settings_;
     model_.run_forward(run, activations_);
     const Tensor last = last_rows_.first_rows(batch.sequences);
     ops.copy(last, every(activations_.x.first_rows(batch.count()), batch.length, batch.length - 1));

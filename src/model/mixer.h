@@ -17,6 +17,14 @@ struct SharedValues {
     Tensor looked_up, dlooked_up;  // [N, G d]; with value embeddings
 };
 
+// The batches and passes that a plan reserves memory for.
+struct PassPlan {
+    int64_t tokens;                       // N of the largest batch
+    const std::vector<int64_t>& lengths;  // every T that may occur
+    bool training;
+    const PassSettings& settings;
+};
+
 class Mixer {
   public:
     // Memory of one layer in one plan (training, evaluation or generation): what forward() saves for
@@ -26,12 +34,10 @@ class Mixer {
     };
     virtual ~Mixer() = default;
 
-    // lengths: every T that may occur.
-    virtual std::unique_ptr<Memory> plan(Arena& arena, const std::string& name, int64_t tokens,
-                                         const std::vector<int64_t>& lengths, bool training) const = 0;
+    virtual std::unique_ptr<Memory> plan(Arena& arena, const std::string& name,
+                                         const PassPlan& size) const = 0;
     // Reserves what lives only inside a call; all layers of a model share this part of the memory.
-    virtual void plan_workspace(Memory& memory, Arena& arena, Ops& ops, int64_t tokens,
-                                const std::vector<int64_t>& lengths, bool training) const = 0;
+    virtual void plan_workspace(Memory& memory, Arena& arena, Ops& ops, const PassPlan& size) const = 0;
     // Reserves what a generation keeps from one token to the next, for sequences of up to `room` positions:
     // keys and values, or a state of constant size.
     virtual void plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
@@ -44,7 +50,7 @@ class Mixer {
     virtual void backward(StepContext& run, Tensor dxn, const Tensor& dy, const Memory& memory,
                           const Tensor& xn, const SharedValues& shared) const = 0;
     // FLOPs of forward(), without the products with parameter matrices.
-    virtual double flops_per_token(int64_t length) const = 0;
+    virtual double flops_per_token(int64_t length, const PassSettings& settings) const = 0;
 
     // This mixer, if it attends.
     virtual AttentionMixer* attention() { return nullptr; }

@@ -20,10 +20,23 @@ struct Batch {
     int64_t count() const { return sequences * length; }
 };
 
-// Which earlier keys a layer's queries see, documents aside; 0: no such limit.
+// Which earlier keys a layer's queries see, documents aside; 0: no such limit. Ops::row_starts makes masks of it.
 struct Reach {
     int64_t window = 0, chunk = 0;
     bool limited() const { return window > 0 || chunk > 0; }
+    // Of a sequence, the first key that the query at this position sees.
+    int64_t first_key(int64_t position) const {
+        int64_t first = 0;
+        if (window > 0) first = std::max(first, position - window + 1);
+        if (chunk > 0) first = std::max(first, position / chunk * chunk);
+        return first;
+    }
+    // The mean number of keys that the queries of a sequence see; its last chunk counts as a whole one.
+    double mean_keys(int64_t length) const {
+        const double w = static_cast<double>(window);
+        const double t = static_cast<double>(chunk > 0 ? std::min(length, chunk) : length);
+        return window == 0 || w >= t ? (t + 1) / 2 : w - w * (w - 1) / (2 * t);
+    }
     // The reach under the window of a stage (0: none), which narrows windows but adds none.
     Reach narrowed(int64_t stage_window) const {
         return {stage_window > 0 && window > 0 ? std::min(stage_window, window) : window, chunk};
@@ -50,6 +63,15 @@ struct Masks {
     }
 };
 
+class Tables;
+// What the plans and the passes of a model have in common; Transformer keeps it.
+struct PassSettings {
+    const Tables* tables = nullptr;
+    int64_t stage_window = 0;      // narrows the windows of windowed layers; 0: as configured
+    Tensor score_maxima = {};      // f32 [L, most heads], raised by training passes; empty: not gathered
+    bool absolute_maxima = false;  // of the absolute values
+};
+
 class ForwardObserver;
 // A generation reads its sequences once: the prompt as a whole, then token by token. Every layer keeps what
 // later tokens need from earlier ones, for `room` positions of every sequence.
@@ -70,7 +92,8 @@ struct StepContext {
     const Generation* generation = nullptr;  // null: an ordinary pass
     bool probing = observer != nullptr;      // of a pass that is observed, also where a part of it is not
     float gradient_scale = 0;                // of every loss, in training
-    Tensor index_losses{};  // f32 [layers with an index * N], of a pass through the layers in training
+    Tensor index_losses{};                   // f32 [N], of a layer with an index of keys, in training
+    PassSettings settings = {};
 
     bool decoding() const { return generation != nullptr && generation->step(); }
     int64_t position() const { return generation != nullptr ? generation->position : 0; }

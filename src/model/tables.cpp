@@ -106,6 +106,7 @@ void Tables::plan(Arena& arena) {
         s.trained_tables = plan_score(arena, *s.trained);
         if (s.changed) s.changed_tables = plan_score(arena, *s.changed);
     }
+    collect();
 }
 
 ScoreTables Tables::plan_score(Arena& arena, const LayerScore& score) {
@@ -168,7 +169,13 @@ Tensor Tables::constant(Arena& arena, DType type, Constant made) {
     return constants_.back().tensor;
 }
 
-LayerTables Tables::layer(int64_t layer) const {
+void Tables::collect() {
+    layers_.assign(scores_.size(), {});
+    for (size_t l = 0; l < scores_.size(); ++l)
+        if (scores_[l].trained) layers_[l] = tables_of(static_cast<int64_t>(l));
+}
+
+LayerTables Tables::tables_of(int64_t layer) const {
     const size_t l = static_cast<size_t>(layer);
     LayerTables t;
     t.zeros = zeros_;
@@ -282,12 +289,11 @@ void Tables::fill(Ops& ops) {
     for (const Constant& c : constants_) fill_constant(ops, c);
     for (Rotary& r : rotary_) fill_rotary(ops, r, r.trained, config_.train_context);
     for (const OutputFactors& o : output_) fill_output(ops, o);
+    collect();
 }
 
-bool Tables::use_length(Ops& ops, int64_t length, int64_t stage_window) {
-    const bool takes_top = length > 0 && post_hoc_.top_k > 0;
-    bool changed = takes_top != takes_top_;
-    takes_top_ = takes_top;
+void Tables::use_length(Ops& ops, int64_t length, int64_t stage_window) {
+    takes_top_ = length > 0 && post_hoc_.top_k > 0;
     for (Rotary& r : rotary_) {
         law::Angle angle = r.choice.at(length, stage_window)
                                ? changed_angle(config_, r.layer, post_hoc_, length)
@@ -295,17 +301,11 @@ bool Tables::use_length(Ops& ops, int64_t length, int64_t stage_window) {
         const int64_t longest = std::max(length, config_.train_context);
         if (angle.key() == r.angle.key() && (angle.growth.empty() || r.length == longest)) continue;
         fill_rotary(ops, r, std::move(angle), longest);
-        changed = true;
     }
-    for (Score& s : scores_) {
-        const bool changing =
-            s.changed && length > config_.train_context && s.choice.at(length, stage_window);
-        // The factor of a change follows the length.
-        changed = changed || changing != s.changing || (changing && s.changed->factor);
-        s.changing = changing;
-    }
+    for (Score& s : scores_)
+        s.changing = s.changed && length > config_.train_context && s.choice.at(length, stage_window);
     set_length(ops, length == 0 ? config_.train_context : length);
-    return changed;
+    collect();
 }
 
 void Tables::set_length(Ops& ops, int64_t length) {

@@ -74,11 +74,12 @@ class Tables {
     Tables(const ModelConfig& config, int64_t rows, const PostHocConfig& post_hoc = {});
     void plan(Arena& arena);
     void fill(Ops& ops);  // after the arena is committed; with the values of training
-    // Refills tables for sequences of `length`; returns true if any changed. stage_window: see LayerChoice.
-    bool use_length(Ops& ops, int64_t length, int64_t stage_window = 0);
+    // Refills tables for sequences of `length`. stage_window: see LayerChoice.
+    void use_length(Ops& ops, int64_t length, int64_t stage_window = 0);
     // The T of laws, for a pass of training; the tables of rotations stay.
     void train_at(Ops& ops, int64_t length) { set_length(ops, length); }
-    LayerTables layer(int64_t layer) const;
+    // Of the length in use; after plan().
+    const LayerTables& layer(int64_t layer) const { return layers_[static_cast<size_t>(layer)]; }
     ScoreRows score_rows(int64_t layer) const;
     bool has_far_pairs(int64_t layer) const;  // whether it has any at some length
     bool takes_top_by_index() const { return post_hoc_.top_k > 0 && post_hoc_.top_k_by == TopBy::index; }
@@ -124,6 +125,8 @@ class Tables {
     void fill_constant(Ops& ops, const Constant& constant) const;
     bool far_possible(const Rotary& rotary) const;
     void set_length(Ops& ops, int64_t length);
+    LayerTables tables_of(int64_t layer) const;
+    void collect();  // in layers_
 
     ModelConfig config_;
     int64_t rows_;
@@ -140,6 +143,7 @@ class Tables {
     std::vector<int> rotary_of_;                  // per layer; -1: none
     std::vector<OutputFactors> output_;
     std::vector<int> output_of_;
+    std::vector<LayerTables> layers_;  // of those that attend; others have empty tables
 };
 
 }  // namespace longreach::model

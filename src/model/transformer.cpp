@@ -9,6 +9,7 @@ namespace longreach::model {
 
 Transformer::Transformer(const ModelConfig& config, int64_t table_rows, const PostHocConfig& post_hoc)
     : config_(config), tables_(config, table_rows, post_hoc) {
+    settings_.tables = &tables_;
     embedding_ = table_.add({"embedding.weight",
                              {config.vocab_size, config.width},
                              {InitRule::Kind::normal, config.embedding_deviation()},
@@ -47,33 +48,21 @@ void Transformer::end_segment() {
     segments_.push_back({begin, table_.size()});
 }
 
-void Transformer::share_tables() {
-    for (AttentionMixer* attention : attention_) attention->use_tables(tables_);
-}
-
 void Transformer::plan_tables(Arena& arena) {
     tables_.plan(arena);
-    share_tables();
-    if (watching_) {
-        int64_t heads = 0;
-        for (int64_t l : config_.distinct_layers()) heads = std::max(heads, config_.layer_attention(l).heads);
-        maxima_ = arena.reserve("score_maxima", DType::f32, {config_.layers, heads});
-        for (AttentionMixer* attention : attention_) {
-            const Tensor row = maxima_.row_range(attention->layer(), 1);
-            attention->gather_maxima(row.shaped({config_.layer_attention(attention->layer()).heads}),
-                                     absolute_);
-        }
-    }
+    if (!watching_) return;
+    int64_t heads = 0;
+    for (int64_t l : config_.distinct_layers()) heads = std::max(heads, config_.layer_attention(l).heads);
+    settings_.score_maxima = arena.reserve("score_maxima", DType::f32, {config_.layers, heads});
 }
 
 void Transformer::fill_tables(Ops& ops) {
     tables_.fill(ops);
-    share_tables();
     training_tables_ = true;
 }
 
 void Transformer::use_length(Ops& ops, int64_t length) {
-    if (tables_.use_length(ops, length, stage_window_)) share_tables();
+    tables_.use_length(ops, length, settings_.stage_window);
     training_tables_ = length == 0;
 }
 
@@ -123,27 +112,20 @@ void Transformer::plan_training(Arena& arena, Ops& ops, const PlanSize& size, bo
     const int64_t n = size.tokens, c = config_.width;
     arena.group("activations, training");
     plan_common(arena, a, size, document_mask, true);
+    const PassPlan passes{n, size.lengths, true, settings_};
     a.blocks.clear();
     for (size_t i = 0; i < depth(); ++i)
-        a.blocks.push_back(block_at(i).plan(arena, fmt::format("layers.{}.", i), n, size.lengths, true));
+        a.blocks.push_back(block_at(i).plan(arena, fmt::format("layers.{}.", i), passes));
 
     arena.group("workspace, training");
     a.dx = arena.activation("dx", {n, c});
     a.cross.streams.gradients = plan_streams(arena, "d", n);
     if (config_.residual.values == ValueMix::first)
         a.cross.values.dfirst = arena.activation("dfirst_values", {n, a.cross.values.first.cols()});
-    a.workspace = Block::plan_workspace(arena, ops, blocks_, a.blocks, n, size.lengths, true);
+    a.workspace = Block::plan_workspace(arena, ops, blocks_, a.blocks, passes);
     a.head = head_->plan(arena, n, true);
     if (const int64_t indexes = trained_indexes(); indexes > 0)
         index_losses_ = arena.reserve("index_losses", DType::f32, {indexes * n});
-    int64_t place = 0;
-    for (AttentionMixer* attention : attention_)
-        if (attention->has_index()) attention->place_index_losses(place++);
-}
-
-int64_t Transformer::indexed_layers() const {
-    return std::count_if(attention_.begin(), attention_.end(),
-                         [](const AttentionMixer* attention) { return attention->has_index(); });
 }
 
 void Transformer::plan_evaluation(Arena& arena, Ops& ops, const PlanSize& size, bool document_mask) {
@@ -155,38 +137,33 @@ void Transformer::plan_evaluation(Arena& arena, Ops& ops, const PlanSize& size, 
 }
 
 void Transformer::plan_layers(Arena& arena, Ops& ops, Activations& a, const PlanSize& size) {
+    const PassPlan passes{size.tokens, size.lengths, false, settings_};
     a.blocks.clear();
     arena.overlay(depth(), [&](size_t i) {
-        a.blocks.push_back(
-            block_at(i).plan(arena, fmt::format("layers.{}.", i), size.tokens, size.lengths, false));
+        a.blocks.push_back(block_at(i).plan(arena, fmt::format("layers.{}.", i), passes));
     });
-    a.workspace = Block::plan_workspace(arena, ops, blocks_, a.blocks, size.tokens, size.lengths, false);
+    a.workspace = Block::plan_workspace(arena, ops, blocks_, a.blocks, passes);
 }
 
 void Transformer::watch_scores(bool absolute) {
     watching_ = true;
-    absolute_ = absolute;
+    settings_.absolute_maxima = absolute;
 }
 
 void Transformer::clear_maxima(Ops& ops) const {
-    const std::vector<float> none(static_cast<size_t>(maxima_.count()),
+    const std::vector<float> none(static_cast<size_t>(score_maxima().count()),
                                   -std::numeric_limits<float>::infinity());
-    ops.upload(maxima_, none.data());
+    ops.upload(score_maxima(), none.data());
 }
 
 void Transformer::clip_scores(Ops& ops, const FlatParams& weights, float limit) const {
-    for (const AttentionMixer* attention : attention_) attention->clip_scores(ops, weights, limit);
+    for (const AttentionMixer* attention : attention_) attention->clip_scores(ops, weights, settings_, limit);
 }
 
 float Transformer::largest_score(Ops& ops) const {
-    std::vector<float> host(static_cast<size_t>(maxima_.count()));
-    ops.download(host.data(), maxima_);
+    std::vector<float> host(static_cast<size_t>(score_maxima().count()));
+    ops.download(host.data(), score_maxima());
     return *std::max_element(host.begin(), host.end());
-}
-
-void Transformer::set_stage_window(int64_t window) {
-    stage_window_ = window;
-    for (AttentionMixer* attention : attention_) attention->set_stage_window(window);
 }
 
 void Transformer::build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks) const {
@@ -195,7 +172,7 @@ void Transformer::build_masks(Ops& ops, const Batch& batch, Activations& a, Mask
         Tensor row_start = planned.row_start;
         check(row_start || !batch.doc_start, "a batch with documents in a plan without a document mask");
         if (row_start) {
-            const Reach reach = planned.reach.narrowed(stage_window_);
+            const Reach reach = planned.reach.narrowed(settings_.stage_window);
             row_start = row_start.first(batch.count());
             ops.row_starts(row_start, batch.doc_start, batch.length, reach.window, reach.chunk);
         }
@@ -268,6 +245,7 @@ void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const Fl
     Masks masks;
     build_masks(ops, batch, a, masks);
     StepContext run{ops, weights, gradients, batch, masks, true};
+    run.settings = settings_;
     run.gradient_scale = gradient_scale;
     if (indexes_alone_) return learn_indexes(run, a, traffic);
     if (gradients.write == Write::set)
@@ -330,6 +308,7 @@ void Transformer::forward(Ops& ops, const FlatParams& weights, const Batch& batc
     Masks masks;
     build_masks(ops, batch, a, masks);
     StepContext run{ops, weights, {}, batch, masks, false, observer};
+    run.settings = settings_;
     run_forward(run, a);
     head_->forward(run, a.head, a.x.first_rows(batch.count()));
 }
@@ -342,9 +321,18 @@ Tensor Transformer::index_losses(int64_t tokens) const {
     return index_losses_.first(trained_indexes() * tokens);
 }
 
+int64_t Transformer::indexed_layers() const {
+    return std::count_if(blocks_.begin(), blocks_.end(),
+                         [](const Block& block) { return block.has_index(); });
+}
+
 Tensor Transformer::index_losses_at(size_t place, int64_t tokens) const {
-    const int64_t pass = static_cast<int64_t>(place / blocks_.size()), each = indexed_layers() * tokens;
-    return each > 0 ? index_losses_.range(pass * each, each) : Tensor();
+    const auto layer = static_cast<std::ptrdiff_t>(place % blocks_.size());
+    if (!blocks_[static_cast<size_t>(layer)].has_index()) return Tensor();
+    const int64_t before = std::count_if(blocks_.begin(), blocks_.begin() + layer,
+                                         [](const Block& block) { return block.has_index(); });
+    const int64_t pass = static_cast<int64_t>(place / blocks_.size());
+    return index_losses_.range((pass * indexed_layers() + before) * tokens, tokens);
 }
 
 Tensor Transformer::evaluation_losses(int64_t tokens) const {
@@ -363,7 +351,7 @@ double Transformer::evaluation_flops_per_token(int64_t length) const {
         const double passes = of_layer ? static_cast<double>(config_.loops) : 1;
         if (product) flops += 2.0 * passes * static_cast<double>(p.count());
     }
-    for (size_t i = 0; i < depth(); ++i) flops += block_at(i).mixer().flops_per_token(length);
+    for (size_t i = 0; i < depth(); ++i) flops += block_at(i).mixer().flops_per_token(length, settings_);
     return flops;
 }
 

@@ -47,12 +47,12 @@ class Transformer {
     // largest score is above the limit.
     void watch_scores(bool absolute);
     void clear_maxima(Ops& ops) const;
-    Tensor score_maxima() const { return maxima_; }  // f32 [L, most heads]; only if watched
+    Tensor score_maxima() const { return settings_.score_maxima; }  // f32 [L, most heads]; only if watched
     void clip_scores(Ops& ops, const FlatParams& weights, float limit) const;
     float largest_score(Ops& ops) const;
 
     // Narrows the windows of windowed layers for a training stage; 0 restores the configured ones.
-    void set_stage_window(int64_t window);
+    void set_stage_window(int64_t window) { settings_.stage_window = window; }
 
     // Writes losses per token to training_losses(); gradients = or += (gradients.write)
     // gradient_scale * d(sum of losses).
@@ -101,7 +101,7 @@ class Transformer {
     void plan_common(Arena& arena, Activations& a, const PlanSize& size, bool document_mask, bool training);
     Coefficient taken_back(const StepContext& run) const { return {run.weight(backout_mix_), -1, 0}; }
     void build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks) const;
-    Tensor index_losses_at(size_t place, int64_t tokens) const;  // of the pass of the block at this place
+    Tensor index_losses_at(size_t place, int64_t tokens) const;  // of the block at this place
     void learn_indexes(StepContext& run, Activations& a, ParameterTraffic* traffic);
     void run_forward(StepContext& run, Activations& a, ParameterTraffic* traffic = nullptr);
     size_t depth() const { return blocks_.size() * static_cast<size_t>(config_.loops); }
@@ -113,12 +113,11 @@ class Transformer {
     ParamTable table_;
     std::vector<Segment> segments_;
     Tables tables_;
-    bool watching_ = false, absolute_ = false;
-    Tensor maxima_, index_losses_;
+    PassSettings settings_;
+    bool watching_ = false;
+    Tensor index_losses_;
     bool indexes_alone_ = false;
     bool training_tables_ = true;
-    int64_t stage_window_ = 0;
-    void share_tables();
     ParamRef embedding_, position_, smear_weight_, smear_mix_, backout_mix_;
     Norm embedding_norm_;
     std::vector<Block> blocks_;
