@@ -59,7 +59,7 @@ struct ProbeBuffers {
 
 class Probe {
   public:
-    // Device buffers for batches of the largest length; plan after the model's evaluation.
+    // Device buffers for batches of the largest length.
     void plan(model::Arena& arena, const model::ModelConfig& model, int64_t longest, bool document_mask);
     // Called by all ranks with the same arguments; rank 0 gets the result, the others an empty one.
     ProbeResult run(Ops& ops, ranks::Comm& comm, model::Transformer& model, const model::FlatParams& weights,
