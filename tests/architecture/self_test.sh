@@ -54,6 +54,10 @@ printf 'namespace longreach::io {\nclass Cell;\nnamespace {\nstruct Other {\n};\
 expect "a type defined twice" 'src/io/b.cpp:2: defines longreach::io::Cell, as src/io/a.cpp:2 does'
 printf '#include "config/fields.h"\n' >"$tree/src/io/wrong.cpp"
 expect "include of a sibling" 'src/io/wrong.cpp:1: io must not include config'
+printf '#include "plot/chart.h"\n' >"$tree/src/train/wrong.cpp"
+expect "the core includes the laboratory" 'src/train/wrong.cpp:1: train is of the core and must not include plot ("plot/chart.h")'
+printf '#include "ranks/comm.h"\n#include "ranks/rendezvous.h"\n' >"$tree/src/train/wrong.cpp"
+expect "the core includes the ranks' insides" 'src/train/wrong.cpp:2: the core includes comm.h, team.h and watchdog.h of ranks only'
 printf '#include "eval/probe_config.h"\n#include "eval/probe.h"\n' >"$tree/src/train/wrong.cpp"
 expect "training includes an evaluation" 'src/train/wrong.cpp:2: train knows the evaluations of lab by train/evaluation.h only ("eval/probe.h")'
 printf '#include "tasks/generator.h"\n' >"$tree/src/train/wrong.cpp"
