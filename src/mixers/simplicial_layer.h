@@ -15,7 +15,6 @@
 
 namespace longreach::model {
 
-
 class SimplicialLayer : public Mixer {
   public:
     struct Workspace {

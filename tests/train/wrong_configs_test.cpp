@@ -275,10 +275,10 @@ TEST_CASE("wrong experiments: knobs without effect") {
          "model.layouts.g.distance.tau (c.json:1:106): has no effect: distance.kind is none; see "
          "model.layouts.g.distance.kind (default)"},
         {R"({"stages": [{"steps": 1}], "optimizer": {"matrices": "adam", "muon": {"lr": 0.1}}})",
-         "optimizer.muon.lr (c.json:1:77): has no effect: optimizer.matrices is adam; see optimizer.matrices "
+         "optimizer.muon.lr (c.json:1:77): has no effect: optimizer.matrices is not muon; see optimizer.matrices "
          "(c.json:1:54)"},
         {R"({"stages": [{"steps": 1}], "optimizer": {"adam": {"matrix_lr": 0.1}}})",
-         "optimizer.adam.matrix_lr (c.json:1:64): has no effect: optimizer.matrices is muon; see "
+         "optimizer.adam.matrix_lr (c.json:1:64): has no effect: optimizer.matrices is not adam; see "
          "optimizer.matrices (default)"},
         {R"({"stages": [{"steps": 1}], "optimizer": {"muon": {"warmup_from": 0.5}}})",
          "optimizer.muon.warmup_from (c.json:1:66): has no effect: muon.warmup_steps is 0; see "
