@@ -89,11 +89,11 @@ constexpr Solver cosine_scale{
         }};
 
 constexpr FunctionRow rows_of_functions[] = {
-    {F::add, "+", S::sum, "x, y", "x + y", [](const Chain& c) { return c.dx(0) + c.dx(1); }},
-    {F::subtract, "-", S::sum, "x, y", "x - y", [](const Chain& c) { return c.dx(0) - c.dx(1); }},
-    {F::multiply, "*", S::product, "x, y", "x times y",
+    {F::add, "+", S::sum, "x, y", "the sum", [](const Chain& c) { return c.dx(0) + c.dx(1); }},
+    {F::subtract, "-", S::sum, "x, y", "the difference", [](const Chain& c) { return c.dx(0) - c.dx(1); }},
+    {F::multiply, "*", S::product, "x, y", "the product",
      [](const Chain& c) { return c.dx(0) * c.x(1) + c.x(0) * c.dx(1); }},
-    {F::divide, "/", S::product, "x, y", "x divided by y",
+    {F::divide, "/", S::product, "x, y", "the quotient",
      [](const Chain& c) { return c.dx(0) / c.x(1) - c.x(0) * c.dx(1) / (c.x(1) * c.x(1)); }},
     {F::power, "^", S::power, "x, y", "x to the power of y, from right to left: 2^3^2 is 2^9",
      derivative_of_power},
@@ -117,7 +117,7 @@ constexpr FunctionRow rows_of_functions[] = {
      }},
     {F::floor, "floor", S::call, "x", "the largest whole number <= x", flat},
     {F::ceil, "ceil", S::call, "x", "the smallest whole number >= x", flat},
-    {F::abs, "abs", S::call, "x", "|x|",
+    {F::abs, "abs", S::call, "x", "the absolute value of x",
      [](const Chain& c) { return where(less(c.x(0), number(0)), -c.dx(0), c.dx(0)); }},
     {F::exp, "exp", S::call, "x", "e^x", [](const Chain& c) { return c.whole * c.dx(0); }},
     {F::expm1, "expm1", S::call, "x", "e^x - 1, accurate where x is near 0",

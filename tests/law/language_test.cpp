@@ -13,7 +13,7 @@ TEST_CASE("language: every function is written with its name and as many argumen
         const std::string written = law::meaning_of(f).written;
         CAPTURE(written);
         CHECK_FALSE(law::meaning_of(f).value.empty());
-        const std::vector<std::string> names{"a", "b", "c", "C", "w", "x", "y"};
+        const std::vector<std::string> names{"a", "b", "c", "C", "d", "n", "w", "x", "y"};
         const law::Formula parsed = law::parse(written, {}, names);
         REQUIRE(parsed->kind == law::Node::Kind::call);
         CHECK(parsed->function == f);
