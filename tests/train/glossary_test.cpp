@@ -1,8 +1,11 @@
 // configs/README.md names every variant, and every source it cites is in configs/references.bib.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <functional>
 #include <regex>
 #include <set>
+#include <sstream>
 
 #include "train/tiny_configs.h"
 
@@ -51,4 +54,37 @@ TEST_CASE("the sources that the glossary cites are those of references.bib") {
     CHECK(known.size() > 20);
     for (const std::string& key : cited) CHECK_MESSAGE(known.count(key), key);
     for (const std::string& key : known) CHECK_MESSAGE(cited.count(key), key);
+}
+
+TEST_CASE("where a field acts is said of a field that exists, by values that it can hold") {
+    // A name or word that nothing has would let the field act always, or never.
+    const config::FieldInfo root = config::describe<train::Experiment>();
+    size_t conditions = 0;
+    const std::function<void(const config::FieldInfo&)> walk = [&](const config::FieldInfo& section) {
+        for (const config::FieldInfo& field : section.fields) {
+            walk(field);
+            if (field.acts.field.empty()) continue;
+            ++conditions;
+            CAPTURE(field.path);
+            const std::string name(field.acts.field);
+            const bool absolute = name.find('.') != std::string::npos;
+            const config::FieldInfo* other = config::find_field(
+                root, absolute ? name : field.path.substr(0, field.path.rfind('.') + 1) + name);
+            REQUIRE(other != nullptr);
+            std::istringstream words{std::string(field.acts.words)};
+            for (std::string word; words >> word;) {
+                CAPTURE(word);
+                if (other->kind == config::FieldInfo::Kind::choice)
+                    CHECK(std::any_of(other->choices.begin(), other->choices.end(),
+                                      [&](const auto& choice) { return choice.name == word; }));
+                else if (other->kind == config::FieldInfo::Kind::flag)
+                    CHECK((word == "true" || word == "false"));
+                else
+                    CHECK((other->kind == config::FieldInfo::Kind::text ||
+                           json::parse(word, "").to_number().has_value()));
+            }
+        }
+    };
+    walk(root);
+    CHECK(conditions > 40);
 }
