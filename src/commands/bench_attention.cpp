@@ -88,7 +88,7 @@ class LearnedLaw {
         m.train_context = shape.length;
         m.attention.heads = shape.heads;
         m.attention.head_dim = shape.head_dim;
-        m.attention.position.kind = model::PositionKind::nope;
+        m.attention.angle = "nope";
         m.attention.score = "scale_invariant";
         for (const char* learned : {"tau", "c"}) m.attention.params[learned].learn = model::Learning::layer;
         return m;

@@ -331,10 +331,10 @@ void append_scalars(std::vector<ProbeRow>& rows, Ops& ops, const model::ParamTab
     for (const model::Param& p : table.params()) {
         const auto ends = [&](const char* with) { return p.name.ends_with(with); };
         if (p.group != model::ParamGroup::scalar || ends("gain") || ends(".bias") || ends("weight")) continue;
-        // layers.3.attention.scale.r is r of layer 3; a scalar shared by several layers keeps its name.
+        // layers.3.attention.score.r is r of layer 3; a scalar shared by several layers keeps its name.
         const model::ParamName parts(p.name);
         std::string name(parts.rest);
-        for (const std::string_view section : {"attention.", "scale.", "distance."})
+        for (const std::string_view section : {"attention.", "score."})
             if (name.starts_with(section)) name = name.substr(section.size());
         const size_t last = name.rfind('.') == std::string::npos ? 0 : name.rfind('.') + 1;
         const bool logarithm = name.substr(last).starts_with("log_");

@@ -61,6 +61,7 @@ struct Rope {
     int64_t context = 0;  // max_position_embeddings
     std::string group;
 };
+void set_rotary(json::Value& attention, double base);  // every pair turns
 void set_rope(json::Value& attention, const Settings& settings, const Rope& rope);
 
 // The two kinds of a layer in layer_types, and sliding_window of the second: null stands for none, and 4096 where it is

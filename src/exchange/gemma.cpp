@@ -80,10 +80,11 @@ void add_score(const Settings& s, Foreign& foreign, json::Value& attention, doub
     };
     if (const double c = cap("final_logit_softcapping", final_cap); c > 0)
         foreign.model.find("head")->set("softcap", json::Value::object({{"kind", "tanh"}, {"cap", c}}));
-    if (const double c = cap("attn_logit_softcapping", attention_cap); c > 0) attention.set("softcap", c);
+    if (const double c = cap("attn_logit_softcapping", attention_cap); c > 0)
+        attention.set("score", fmt::format("{0}*tanh(z/{0})", c));
     const double scalar = s.number("query_pre_attn_scalar", 256);
     if (!(scalar > 0)) s.refuse("query_pre_attn_scalar", "must be above 0");
-    attention.set("scale", json::Value::object({{"base", 1 / std::sqrt(scalar)}}));
+    attention.set("score_base", 1 / std::sqrt(scalar));
 }
 
 // Layers by their kind; every `period`-th is full_attention if the settings name none.
@@ -134,13 +135,11 @@ void read_gemma3(const Settings& s, Foreign& foreign) {
     if (groups.has(sliding_attention)) {
         const Settings group = groups.section(sliding_attention);
         group.only("rope_type", "default");
-        changes.set("position", json::Value::object({{"kind", "rope"},
-                                                     {"base", group.number("rope_theta", local)},
-                                                     {"scaling", unscaled}}));
+        set_rotary(changes, group.number("rope_theta", local));
     } else {
-        changes.set("position",
-                    json::Value::object({{"kind", "rope"}, {"base", local}, {"scaling", unscaled}}));
+        set_rotary(changes, local);
     }
+    changes.set("angle_scaling", unscaled);
     set_rope(attention, s, rope_of(s, groups.has(full_attention) ? full_attention : "", 1e6));
     add_score(s, foreign, attention, 0, 0);
     const int64_t period = s.integer("sliding_window_pattern", s.integer("_sliding_window_pattern", 6, 1), 1);

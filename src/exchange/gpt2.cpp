@@ -80,7 +80,7 @@ void read_gpt2(const Settings& s, Foreign& foreign) {
         .set("head", json::Value::object({{"tied", s.flag("tie_word_embeddings", true)}}))
         .set("attention", json::Value::object({{"heads", heads},
                                                {"head_dim", width / heads},
-                                               {"position", json::Value::object({{"kind", "nope"}})},
+                                               {"angle", "nope"},
                                                {"qk", json::Value::object({{"kind", "none"}})},
                                                {"bias", "all"}}));
     add_places(foreign);

@@ -29,8 +29,8 @@ constexpr std::string_view own_model_fields[] = {".embedding_norm",
                                                  ".residual.backout",
                                                  ".head.softcap"};
 constexpr std::string_view own_layout_fields[] = {
-    ".window",  ".chunk", ".position", ".angle", ".qk",          ".bias", ".scale",    ".distance",
-    ".softcap", ".score", ".params",   ".sink",  ".output_norm", ".gate", ".pre_norm", ".post_norm"};
+    ".window",     ".chunk",       ".angle", ".angle_scaling", ".qk",   ".bias",     ".score",    ".params",
+    ".score_base", ".score_count", ".sink",  ".output_norm",   ".gate", ".pre_norm", ".post_norm"};
 
 bool solves(const law::Formula& f) {  // it has a function that is solved for, which torch lacks
     if (f == nullptr || f->kind != law::Node::Kind::call) return false;
@@ -118,7 +118,7 @@ json::Value layer_settings(const ModelConfig& m, int64_t layer, const model::Par
         .set("chunk", a.chunk)
         .set("qk", value("qk.kind"))
         .set("qk_eps", a.qk.eps)
-        .set("count_visible", a.scale.scale_n == model::ScaleCount::visible)
+        .set("count_visible", a.score_count == model::ScoreCount::visible)
         .set("sink", a.sink == model::SinkKind::none ? "none" : "some")
         .set("output_norm", value("output_norm.kind"))
         .set("output_factor", json::Value())

@@ -1,4 +1,4 @@
-// Rotary positions of foreign models as `attention.position` of this one.
+// Rotary positions of foreign models as an angle of this program.
 #include <fmt/format.h>
 
 #include "exchange/family.h"
@@ -7,7 +7,7 @@ namespace longreach::exchange {
 
 namespace {
 
-// The kinds of scaling, as position.scaling.
+// The kinds of scaling, as angle_scaling.
 struct Scaling {
     const Settings& settings;
     const Rope& rope;
@@ -53,6 +53,11 @@ struct Scaling {
 
 }  // namespace
 
+void set_rotary(json::Value& attention, double base) {
+    attention.set("angle", "rope")
+        .set("params", json::Value::object({{"base", json::Value::object({{"init", base}})}}));
+}
+
 void set_rope(json::Value& attention, const Settings& settings, const Rope& rope) {
     const Settings modern = settings.section("rope_parameters"), old = settings.section("rope_scaling");
     const Settings grouped = rope.group.empty() ? modern : modern.section(rope.group);
@@ -62,19 +67,18 @@ void set_rope(json::Value& attention, const Settings& settings, const Rope& rope
     settings.only("partial_rotary_factor", 1.0);
     scaling.only("partial_rotary_factor", 1.0);
     const std::string type = scaling.text("rope_type", scaling.text("type", "default"));
-    json::Value position = json::Value::object({{"kind", "rope"}, {"base", base}});
+    set_rotary(attention, base);
     const Scaling scaled{scaling, rope};
     if (type == "linear") {
-        position.set("scaling", scaled.linear());
+        attention.set("angle_scaling", scaled.linear());
     } else if (type == "llama3") {
-        position.set("scaling", scaled.llama3());
+        attention.set("angle_scaling", scaled.llama3());
     } else if (type == "yarn") {
-        position.set("scaling", scaled.yarn());
+        attention.set("angle_scaling", scaled.yarn());
     } else if (type != "default") {
         scaling.refuse("rope_type",
                        fmt::format("{} is not supported; default, linear, llama3 and yarn are", type));
     }
-    attention.set("position", position);
 }
 
 }  // namespace longreach::exchange

@@ -18,9 +18,9 @@ using model::QkKind;
 
 constexpr std::string_view stock_model_fields[] = {".norm.gain", ".norm.eps", ".mlp.hidden",
                                                    ".mlp.bias",  ".mlp.kind", ".embedding_norm"};
-// scale_n: nothing depends on it where score and scale are plain.
-constexpr std::string_view stock_layout_fields[] = {
-    ".window", ".position.base", ".position.scaling", ".qk.kind", ".qk.eps", ".bias", ".scale.scale_n"};
+// score_count: nothing depends on it where the score is plain.
+constexpr std::string_view stock_layout_fields[] = {".window",  ".angle",  ".params", ".angle_scaling",
+                                                    ".qk.kind", ".qk.eps", ".bias",   ".score_count"};
 
 // What no class has, as a reason; "" if there is nothing of it.
 std::string unusual_model(const ModelConfig& m) {
@@ -32,6 +32,7 @@ std::string unusual_model(const ModelConfig& m) {
 
 std::string unusual_attention(const AttentionConfig& a) {
     if (a.bias == model::AttentionBias::qkv) return "bias qkv";
+    if (a.written_angle() != "rope" || !model::rotary_base(a)) return "angle (not rope)";
     return unknown_field(a, stock_layout_fields);
 }
 
@@ -53,8 +54,8 @@ Shape common_shape(const ModelConfig& m) {
         const AttentionConfig& first = *shape.attention;
         if (a.heads != first.heads || a.kv() != first.kv() || a.head_dim != first.head_dim)
             differ("other heads than layer 0");
-        if (a.position.base != first.position.base || a.position.scaling != first.position.scaling)
-            differ("another position than layer 0");
+        if (model::rotary_base(a) != model::rotary_base(first) || a.angle_scaling != first.angle_scaling)
+            differ("another angle than layer 0");
         if (a.bias != first.bias) differ("another bias than layer 0");
         if (a.qk.kind != first.qk.kind || a.qk.eps != first.qk.eps) differ("another qk than layer 0");
         shape.windowed.push_back(a.window > 0);
@@ -65,15 +66,15 @@ Shape common_shape(const ModelConfig& m) {
     return shape;
 }
 
-// position as rope_parameters. A base raised by ntk is a base.
+// The angle as rope_parameters. A base raised by ntk is a base.
 json::Value rope_of(const ModelConfig& m, const AttentionConfig& a) {
-    const model::ScalingConfig& s = a.position.scaling;
-    json::Value rope = json::Value::object({{"rope_type", "default"}, {"rope_theta", a.position.base}});
+    const model::ScalingConfig& s = a.angle_scaling;
+    const double base = model::rotary_base(a).value();
+    json::Value rope = json::Value::object({{"rope_type", "default"}, {"rope_theta", base}});
     if (!s.active()) return rope;
     const model::Scaling scaling = model::scaling_of(m, s);
     const auto d = static_cast<double>(a.head_dim);
-    if (s.kind == "ntk")
-        return rope.set("rope_theta", a.position.base * std::pow(scaling.factor, d / (d - 2)));
+    if (s.kind == "ntk") return rope.set("rope_theta", base * std::pow(scaling.factor, d / (d - 2)));
     rope.set("rope_type", s.kind == "pi" ? "linear" : s.kind).set("factor", scaling.factor);
     if (s.kind == "pi") return rope;
     rope.set("original_max_position_embeddings", scaling.original);

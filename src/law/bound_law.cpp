@@ -56,6 +56,22 @@ Formula held(const Formula& value, const Parameter& p) {
 
 }  // namespace
 
+const char* learned(Sharing sharing) {
+    switch (sharing) {
+        case Sharing::fixed:
+            return "";
+        case Sharing::model:
+            return ", learned for the model";
+        case Sharing::layout:
+            return ", learned for the layout";
+        case Sharing::layer:
+            return ", learned by layer";
+        case Sharing::head:
+            return ", learned by head";
+    }
+    return "";
+}
+
 std::vector<Stage> stages_of(const std::vector<std::string>& formulas, size_t parameters) {
     std::vector<size_t> all(parameters);
     std::iota(all.begin(), all.end(), size_t{0});
@@ -169,9 +185,7 @@ void BoundLaw::set_parity(size_t parameter) {
     const double target = model_.parity > 0 ? model_.parity : usual;
     const Formula by_distance =
         law_.row_square ? call(Function::sqrt, {law_.gain + law_.row_square}) : law_.gain;
-    // A constant factor may be in the gain, which is 1 at t = 0 for every kind of distance that has no row_square.
-    const bool row_alone = model_.row_parity && law_.row_square;
-    const Formula factor = row_alone ? law_.row : law_.row * by_distance;
+    const Formula factor = law_.row * by_distance;
     if (!uses_parameter(factor, parameter))
         throw FormulaError(fmt::format("parity: {} is not in the factor of z; give its first value",
                                        parameters_[parameter].name),

@@ -16,6 +16,7 @@ namespace longreach::law {
 
 // Which layers and heads share a learned parameter.
 enum class Sharing { fixed, model, layout, layer, head };
+const char* learned(Sharing sharing);  // ", learned by head"; fixed: ""
 
 struct Parameter {
     std::string name;
@@ -44,8 +45,6 @@ struct ModelNumbers {
     int64_t heads = 8, layer = 0, layers = 1, head_dim = 64, train_context = 2048;
     // The factor of z in the unscaled model, for `parity`. 0: 1, and sqrt(head_dim) in laws of dot.
     double parity = 0;
-    // Parity is that of row(n) alone, whatever the distance adds: as the keys of `scale` mean it.
-    bool row_parity = false;
 };
 
 class BoundLaw {

@@ -101,7 +101,7 @@ AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, bool fi
     AttentionSpec spec = shape(run.batch.sequences, run.batch.length);
     spec.scale = static_cast<float>(base_ * tables.score.factor);
     // All queries of a decoding step, one per sequence, count the same number of keys.
-    const bool visible = config_.scale.scale_n == ScaleCount::visible;
+    const bool visible = config_.score_count == ScoreCount::visible;
     const int64_t counted = run.position() - (visible ? reach_in(run.settings).first_key(run.position()) : 0);
     if (!run.decoding()) spec.row_start = run.masks.of(reach());
     score_.apply(spec, run, tables.score, saved.score, saved.workspace.score, counted, fill);

@@ -229,10 +229,9 @@ void check_latent(const LayoutRules& rules) {
         rules.refuse(".latent.shared",
                      fmt::format("{} of {} channels leave none for the latent", l.shared, a.head_dim),
                      ".head_dim");
-    if (l.shared == 0 && (!a.angle.is_null() || a.position.kind != PositionKind::nope))
+    if (l.shared == 0 && a.written_angle() != "nope")
         rules.refuse(".latent.shared",
-                     "positions turn the shared channels alone: without any, position.kind must be nope",
-                     a.angle.is_null() ? ".position.kind" : ".angle");
+                     "positions turn the shared channels alone: without any, angle must be nope", ".angle");
 }
 
 void check_latent_values(const ModelConfig& model, const LayoutRules& rules) {

@@ -25,7 +25,7 @@ InitRule init_of(const law::BoundLaw& law, size_t parameter, int64_t heads) {
 
 ScoreLaw::ScoreLaw(ParamTable& table, const ModelConfig& model, int64_t layer)
     : score_(std::make_shared<const LayerScore>(layer_score(model, layer))),
-      count_(model.layer_attention(layer).scale.scale_n),
+      count_(model.layer_attention(layer).score_count),
       heads_(model.layer_attention(layer).heads) {
     const std::vector<law::Parameter>& all = score_->law.parameters();
     parameters_.resize(all.size());
@@ -71,12 +71,12 @@ ScoreLaw::Buffers ScoreLaw::plan_buffers(Arena& arena, int64_t tokens, int64_t l
 Tensor ScoreLaw::count_start(const StepContext& run, const Tensor& row_start) const {
     if (run.decoding()) return Tensor();
     switch (count_) {
-        case ScaleCount::sequence:
+        case ScoreCount::sequence:
             return Tensor();
-        case ScaleCount::automatic:
-        case ScaleCount::document:
+        case ScoreCount::automatic:
+        case ScoreCount::document:
             return run.batch.doc_start;
-        case ScaleCount::visible:
+        case ScoreCount::visible:
             return row_start;
     }
     fail(ExitCode::internal, "unknown count");

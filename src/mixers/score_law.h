@@ -54,7 +54,7 @@ class ScoreLaw {
                    const Tensor& buffer, bool by_distance, int64_t first, int64_t length) const;
 
     std::shared_ptr<const LayerScore> score_;
-    ScaleCount count_ = ScaleCount::automatic;
+    ScoreCount count_ = ScoreCount::automatic;
     int64_t heads_ = 1;
     std::vector<ParamRef> parameters_;  // by parameter of the law; empty: it does not learn
 };

@@ -1,6 +1,7 @@
 #include "model/attention_angle.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -20,7 +21,7 @@ Scaling scaling_of(const ModelConfig& model, const ScalingConfig& s) {
     if (s.original_context > model.train_context)
         throw ScoreError(fmt::format("{} is above the {} tokens trained on: it would shorten the range",
                                      s.original_context, model.train_context),
-                         ".position.scaling.original_context");
+                         ".angle_scaling.original_context");
     return {context / static_cast<double>(s.original_context), s.original_context};
 }
 
@@ -32,7 +33,7 @@ Ramp ramp_of(const ScalingConfig& s) {
     }
     if (counts_turns(s.kind) && ramp.slow >= ramp.fast)
         throw ScoreError(fmt::format("{} is not below fast, {}", ramp.slow, ramp.fast),
-                         s.slow > 0 ? ".position.scaling.slow" : ".position.scaling.fast");
+                         s.slow > 0 ? ".angle_scaling.slow" : ".angle_scaling.fast");
     return ramp;
 }
 
@@ -53,19 +54,6 @@ std::string init_of(const json::Value& init, const std::string& key) {
 
 bool is_default(const ScoreParameterConfig& c) {
     return !c.positive && c.range.is_null() && c.size == 0 && c.lr == 1;
-}
-
-// The keys of `position`.
-AngleText keyed_text(const PositionConfig& position) {
-    const bool partial = position.kind == PositionKind::p_rope;
-    const char* name = position.kind == PositionKind::nope     ? "nope"
-                       : !partial                              ? "rope"
-                       : position.spacing == Spacing::linspace ? "p_rope_linspace"
-                                                               : "p_rope";
-    AngleText text = law::find_angle(name)->text;
-    define(text, "base", fmt::format("{}", position.base));
-    define(text, "fraction", fmt::format("{}", position.fraction));
-    return text;
 }
 
 using Parts = std::vector<std::pair<const char*, std::string*>>;
@@ -95,52 +83,16 @@ AngleText object_text(const json::Value& angle) {
     return text;
 }
 
-// `angle`, and what of `params` belongs to it.
-AngleText written_text(const AttentionConfig& a) {
-    AngleText text;
-    const std::string written = a.written_angle();
-    if (written.empty()) {
-        text = object_text(a.angle);
-    } else if (const law::NamedAngle* named = law::find_angle(written)) {
-        if (!named->trains)
-            throw ScoreError(
-                fmt::format("{} changes another angle: see position.scaling, or after training eval.angle",
-                            written),
-                ".angle");
-        text = named->text;
-    } else {
-        text.near = written;
-    }
-    for (const auto& [name, c] : a.params) {
-        const std::string key = ".params." + name;
-        const bool known = std::any_of(text.definitions.begin(), text.definitions.end(),
-                                       [&, n = &name](const Definition& d) { return d.name == *n; });
-        if (!known && !angle_uses(a, name)) continue;  // the score's
-        if (c.learn != Learning::by_law && c.learn != Learning::no)
-            throw ScoreError("an angle does not learn", key + ".learn");
-        if (!is_default(c)) throw ScoreError("an angle takes only init", key);
-        if (known) {
-            define(text, name, init_of(c.init, key));
-        } else {
-            if (const std::string problem = law::name_problem(name); !problem.empty())
-                throw ScoreError(problem, key);
-            for (const char* variable : {"p", "m", "R", "theta"})
-                if (name == variable) throw ScoreError("this is the name of a variable of angles", key);
-            text.definitions.push_back({name, init_of(c.init, key)});
-        }
-    }
-    return text;
-}
-
-// Pairs over which theta falls by a factor of e, which YaRN wants. A written angle has it from its first pair
-// and its last one, as if theta fell geometrically between them.
+// Pairs over which theta falls by a factor of e, which YaRN wants. Rotary positions have it from their base, so that
+// no rounding moves the ends of the ramp; other angles from the first and the last pair, as if theta fell geometrically.
 double fall_of(const AttentionConfig& a, const std::vector<double>& theta) {
-    const PositionConfig& position = a.position;
     const double steps = static_cast<double>(theta.size()) - 1;
     if (steps == 0) return 0;
-    if (!a.angle.is_null()) return steps / std::log(theta.front() / theta.back());
-    const bool linear = position.kind == PositionKind::p_rope && position.spacing == Spacing::linspace;
-    return (linear ? steps : static_cast<double>(a.turned_dim()) / 2) / std::log(position.base);
+    const std::string name = a.written_angle();
+    const bool linear = name == "p_rope_linspace";
+    if (const std::optional<double> base = rotary_base(a))
+        return (linear ? steps : static_cast<double>(a.turned_dim()) / 2) / std::log(*base);
+    return steps / std::log(theta.front() / theta.back());
 }
 
 std::string named_near(const std::string& text) {
@@ -181,7 +133,7 @@ law::AngleNumbers numbers_of(const ModelConfig& model, int64_t layer) {
             .train_context = model.train_context};
 }
 
-// The angle as `position` or `angle` says, before it is scaled.
+// The angle as `angle` says, before it is scaled.
 law::Angle original_angle(const ModelConfig& model, int64_t layer) {
     const AttentionConfig& a = model.layer_attention(layer);
     const bool object = a.angle.to_object() != nullptr;
@@ -190,7 +142,7 @@ law::Angle original_angle(const ModelConfig& model, int64_t layer) {
                 ".params");
 }
 
-// The keys of position.scaling.
+// The keys of `angle_scaling`.
 AngleText keyed_scaling(const ScalingConfig& s, double factor) {
     AngleText text = law::find_angle(s.kind)->text;
     const Ramp ramp = ramp_of(s);
@@ -204,11 +156,11 @@ AngleText keyed_scaling(const ScalingConfig& s, double factor) {
     return text;
 }
 
-// The angle as position.scaling says, with `more` times its factor: above 1, what a longer sequence makes of it.
+// The angle as angle_scaling says, with `more` times its factor: above 1, what a longer sequence makes of it.
 law::Angle scaled_angle(const ModelConfig& model, int64_t layer, double more) {
     law::Angle original = original_angle(model, layer);
     const AttentionConfig& a = model.layer_attention(layer);
-    const ScalingConfig& s = a.position.scaling;
+    const ScalingConfig& s = a.angle_scaling;
     if (!s.active() || original.near.empty()) return original;
     const Scaling scaling = scaling_of(model, s);
     law::AngleNumbers numbers = numbers_of(model, layer);
@@ -218,7 +170,7 @@ law::Angle scaled_angle(const ModelConfig& model, int64_t layer, double more) {
     numbers.theta = law::frequencies(original.near).value_or(std::vector<double>());
     AngleText text = keyed_scaling(s, scaling.factor * more);
     if (!numbers.theta.empty()) define(text, "fall", fmt::format("{}", fall_of(a, numbers.theta)));
-    law::Angle angle = bind(text, numbers, {".position.scaling.kind", "", "", "", ""}, "");
+    law::Angle angle = bind(text, numbers, {".angle_scaling.kind", "", "", "", ""}, "");
     angle.growth = std::move(original.growth);
     return angle;
 }
@@ -270,7 +222,51 @@ bool angle_uses(const AttentionConfig& a, const std::string& parameter) {
 }
 
 AngleText angle_text(const AttentionConfig& a) {
-    return a.angle.is_null() ? keyed_text(a.position) : written_text(a);
+    AngleText text;
+    const std::string written = a.written_angle();
+    if (written.empty()) {
+        text = object_text(a.angle);
+    } else if (const law::NamedAngle* named = law::find_angle(written)) {
+        if (!named->trains)
+            throw ScoreError(
+                fmt::format("{} changes another angle: see angle_scaling, or after training eval.angle",
+                            written),
+                ".angle");
+        text = named->text;
+    } else {
+        text.near = written;
+    }
+    for (const auto& [name, c] : a.params) {
+        const std::string key = ".params." + name;
+        const bool known = std::any_of(text.definitions.begin(), text.definitions.end(),
+                                       [&, n = &name](const Definition& d) { return d.name == *n; });
+        if (!known && !angle_uses(a, name)) continue;  // the score's
+        if (c.learn != Learning::by_law && c.learn != Learning::no)
+            throw ScoreError("an angle does not learn", key + ".learn");
+        if (!is_default(c)) throw ScoreError("an angle takes only init", key);
+        if (known) {
+            define(text, name, init_of(c.init, key));
+        } else {
+            if (const std::string problem = law::name_problem(name); !problem.empty())
+                throw ScoreError(problem, key);
+            for (const char* variable : {"p", "m", "R", "theta"})
+                if (name == variable) throw ScoreError("this is the name of a variable of angles", key);
+            text.definitions.push_back({name, init_of(c.init, key)});
+        }
+    }
+    return text;
+}
+
+std::optional<double> rotary_base(const AttentionConfig& a) {
+    const std::string name = a.written_angle();
+    if (name != "rope" && name != "p_rope" && name != "p_rope_linspace") return std::nullopt;
+    for (const Definition& d : angle_text(a).definitions)
+        if (double base = 0; d.name == "base") {
+            const char* end = d.formula.data() + d.formula.size();
+            const auto [stop, error] = std::from_chars(d.formula.data(), end, base);
+            if (error == std::errc() && stop == end) return base;
+        }
+    return std::nullopt;
 }
 
 std::string written_out(const AngleText& text) {
@@ -285,12 +281,12 @@ law::Angle trained_angle(const ModelConfig& model, int64_t layer) {
 }
 
 double trained_stretch(const ModelConfig& model, int64_t layer) {
-    const ScalingConfig& s = model.layer_attention(layer).position.scaling;
+    const ScalingConfig& s = model.layer_attention(layer).angle_scaling;
     return s.kind == "yarn" ? scaling_of(model, s).factor : 1;
 }
 
 double trained_temperature(const ModelConfig& model, int64_t layer) {
-    const ScalingConfig& s = model.layer_attention(layer).position.scaling;
+    const ScalingConfig& s = model.layer_attention(layer).angle_scaling;
     if (s.kind != "yarn" || original_angle(model, layer).near.empty()) return 1;
     const double factor =
         s.attention_factor > 0 ? s.attention_factor : 0.1 * std::log(scaling_of(model, s).factor) + 1;
@@ -314,7 +310,7 @@ law::Angle changed_angle(const ModelConfig& model, int64_t layer, const PostHocC
                          int64_t length) {
     law::Angle trained = trained_angle(model, layer);
     if (!change.turns() || length <= model.train_context || trained.near.empty()) return trained;
-    const ScalingConfig& scaling = model.layer_attention(layer).position.scaling;
+    const ScalingConfig& scaling = model.layer_attention(layer).angle_scaling;
     const std::string* named = change.angle.is_null() ? &change.kind : change.angle.to_string();
     if (scaling.active() && named != nullptr && counts_turns(*named)) {
         if (*named != scaling.kind)

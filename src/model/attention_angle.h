@@ -1,8 +1,8 @@
-// The angles of a layer, however its config says them: with a formula or a name under `angle`, or with the keys of
-// `position`, each of which stands for a formula of the library; and as an evaluation changes them.
+// The angles of a layer: the formula or name under `angle`, scaled by `angle_scaling`; and as an evaluation changes it.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "law/angle.h"
@@ -11,10 +11,10 @@
 
 namespace longreach::model {
 
-// As trained, position.scaling included. Throws ScoreError.
+// As trained, angle_scaling included. Throws ScoreError.
 law::Angle trained_angle(const ModelConfig& model, int64_t layer);
 
-// position.scaling as numbers. They throw a ScoreError.
+// angle_scaling as numbers. They throw a ScoreError.
 struct Scaling {
     double factor;
     int64_t original;  // context
@@ -25,7 +25,7 @@ struct Ramp {
 };
 Ramp ramp_of(const ScalingConfig& scaling);
 
-// What yarn in position.scaling multiplies s_base by, and the k of this temperature; 1 without it.
+// What yarn in angle_scaling multiplies s_base by, and the k of this temperature; 1 without it.
 double trained_temperature(const ModelConfig& model, int64_t layer);
 double trained_stretch(const ModelConfig& model, int64_t layer);
 
@@ -41,6 +41,8 @@ law::Angle changed_angle(const ModelConfig& model, int64_t layer, const PostHocC
 // One line: the formula and its definitions.
 std::string written_out(const law::AngleText& text);
 law::AngleText angle_text(const AttentionConfig& attention);
+// The base of rotary positions, if `angle` names them and their base is a number.
+std::optional<double> rotary_base(const AttentionConfig& attention);
 
 // Whether the angle uses a parameter of `params`; those that it uses are not the score's.
 bool angle_uses(const AttentionConfig& attention, const std::string& parameter);

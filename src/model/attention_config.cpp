@@ -12,37 +12,11 @@ constexpr config::NumberRange positive{.min = 0, .max = 1e30, .open_min = true};
 constexpr config::NumberRange non_negative{.min = 0, .max = 1e30};
 }  // namespace
 
-void PositionConfig::fields(config::Fields& f) {
-    f.choice<PositionKind>("kind", kind,
-                           {{PositionKind::rope, "rope", "rotate every channel pair"},
-                            {PositionKind::p_rope, "p_rope", "rotate only the highest frequencies"},
-                            {PositionKind::nope, "nope", "no rotary embedding"},
-                            {PositionKind::evaluation_only, "rerope", "evaluation only: eval.rope"},
-                            {PositionKind::evaluation_only, "leaky_rerope", "evaluation only: eval.rope"},
-                            {PositionKind::evaluation_only, "yarn", "scaling.kind, or eval.rope"},
-                            {PositionKind::evaluation_only, "ntk", "scaling.kind, or eval.rope"},
-                            {PositionKind::evaluation_only, "pi", "scaling.kind, or eval.rope"}},
-                           {.help = "rotary position embedding of queries and keys", .of_library = true});
-    f.number("base", base, {.min = 1, .max = 1e12, .open_min = true},
-             {.help = "geometric: theta_m = base^(-2m/d); linspace: the slowest kept pair has theta = 1/base",
-              .acts = config::unless("kind", "nope")});
-    f.number("fraction", fraction, {.min = 0, .max = 1},
-             {.help = "share p of the d/2 channel pairs that is rotated, floor(p*d/2) pairs; 1 is rope, 0 is "
-                      "nope",
-              .acts = config::only("kind", "p_rope")});
-    f.choice<Spacing>(
-        "spacing", spacing,
-        {{Spacing::geometric, "geometric", "the kept pairs keep the theta they have in full rope"},
-         {Spacing::linspace, "linspace", "theta from 1 to 1/base over the kept pairs, both ends included"}},
-        {.help = "frequencies of the kept pairs", .acts = config::only("kind", "p_rope")});
-    f.section("scaling", scaling, {"angles made for a shorter context, scaled to the one trained on"});
-}
-
 void ScalingConfig::fields(config::Fields& f) {
     constexpr config::Acts active = config::unless("kind", "none"),
                            ramped = config::only("kind", "yarn llama3");
     f.word("kind", kind,
-           {{"none", "angles as kind, or attention.angle, says"},
+           {{"none", "as angle says"},
             {"pi", "positions divided by k"},
             {"ntk", "base * k^(d/(d-2)): the slowest rotation is divided by k"},
             {"yarn",
@@ -67,85 +41,6 @@ void ScalingConfig::fields(config::Fields& f) {
         {.help = "factor of queries and of keys; 0: 0.1 log k + 1", .acts = config::only("kind", "yarn")});
     f.flag("truncate", truncate,
            {.help = "the ramp begins and ends at whole pairs", .acts = config::only("kind", "yarn")});
-}
-
-void ScaleConfig::fields(config::Fields& f) {
-    f.word("kind", kind,
-           {{"none", "f = 1; with a granularity a learned factor r, 1 at the start"},
-            {"logn", "r log n (scalable softmax)"},
-            {"logn_bias", "r log n + b"},
-            {"logn_fixed04", "0.4 log n"},
-            {"logn_abc", "r log(b n + c)"},
-            {"entinv", "log n / log L_train"},
-            {"qwen_logn", "log n / log L_train beyond L_train, 1 up to it"},
-            {"llama4", "1 + attn_scale log(1 + floor(n / floor_scale))"},
-            {"grok2", "log(n-1) / log(attn_temperature_len) where n-1 is beyond it, else 1"},
-            {"sqrt2logn", "r sqrt(2 log n)"},
-            {"sqrt2lognp1", "r sqrt(2 log(n + 1))"},
-            {"sqrt_abc", "r (a + sqrt(2 log(b n + c)))"},
-            {"maxterm2", "r times two terms of the expected maximum of n normals"},
-            {"beta_pow", "r n^(2/(d-1))"},
-            {"solve_c", "1 / (largest weight) is `target` on average for normal scores"},
-            {"solve_c_cos", "the same for cosines of random directions"},
-            {"gammalogn", "r log n on cosines"},
-            {"cosa_const", "4 log(L_train / 2) on cosines"},
-            {"cosa_logn", "4 log n on cosines"},
-            {"gradmax_gauss", "0.84 sqrt(log n)"},
-            {"qknorm_g", "r on cosines, from log2(L_train^2 - L_train)"}},
-           {.help = "factor f(n) of the scores of a query that sees n keys", .of_library = true});
-    f.number(
-        "base", base, non_negative,
-        {"scale of <q, k> in the unscaled model, 0: 1/sqrt(head_dim), or 1 where qk.kind says so; kind none: "
-         "used as it is; else it only sets what parity means"});
-    f.choice<ScaleGranularity>(
-        "granularity", granularity,
-        {{ScaleGranularity::by_kind, "by_kind",
-          "head for logn and logn_bias, global for the other kinds with an r, fixed for the "
-          "rest"},
-         {ScaleGranularity::fixed, "static", "r is not learned"},
-         {ScaleGranularity::global, "global", "one r for all layers of this layout"},
-         {ScaleGranularity::layer, "layer"},
-         {ScaleGranularity::head, "head"}},
-        {"how many r are learned"});
-    f.choice<ScaleInit>(
-        "init", init,
-        {{ScaleInit::by_kind, "by_kind",
-          "0.43 for logn and logn_bias, log2(L^2 - L) for qknorm_g, parity for the other kinds with an "
-          "r, 1 for the rest"},
-         {ScaleInit::parity, "parity", "f equals the unscaled model's at n = L_train / 2"},
-         {ScaleInit::value, "value", "r"}},
-        {"first value of r"});
-    f.number("r", r, {.min = -1e6, .max = 1e6}, {"init value: r at the start"});
-    f.number("bias", bias, {.min = -1e6, .max = 1e6}, {"logn_bias: b at the start"});
-    f.number("a", a, {.min = -1e6, .max = 1e6}, {"sqrt_abc"});
-    f.number("b", b, non_negative, {"sqrt_abc, logn_abc"});
-    f.number("c", c, non_negative, {"sqrt_abc, logn_abc; b + c must be at least 1"});
-    f.number("target", target, {.min = 1, .max = 1e6, .open_min = true},
-             {"solve_c, solve_c_cos: keys attended to, 1 / (largest weight)"});
-    f.number("attn_scale", attn_scale, non_negative, {"llama4"});
-    f.integer("floor_scale", floor_scale, {.min = 1, .max = int64_t{1} << 40, .tokens = true},
-              {"llama4, in tokens"});
-    f.integer("attn_temperature_len", attn_temperature_len,
-              {.min = 2, .max = int64_t{1} << 40, .tokens = true}, {"grok2, in tokens"});
-    f.choice<ScaleCount>("scale_n", scale_n,
-                         {{ScaleCount::automatic, "auto", "document with a document mask, else sequence"},
-                          {ScaleCount::sequence, "sequence", "position in the sequence, from 1"},
-                          {ScaleCount::document, "document", "position in the document, from 1"},
-                          {ScaleCount::visible, "visible", "keys the query sees, window included"}},
-                         {"what n counts"});
-}
-
-ScaleGranularity ScaleConfig::granularity_used() const {
-    if (granularity != ScaleGranularity::by_kind) return granularity;
-    if (kind == "logn" || kind == "logn_bias") return ScaleGranularity::head;
-    return learnable(kind) && kind != "none" ? ScaleGranularity::global : ScaleGranularity::fixed;
-}
-
-bool learnable(const std::string& kind) {
-    const law::NamedLaw* named = law::find_law(kind);
-    return named == nullptr ||
-           std::any_of(named->parameters.begin(), named->parameters.end(),
-                       [](const law::Parameter& p) { return p.learn != law::Sharing::fixed; });
 }
 
 void ScoreParameterConfig::fields(config::Fields& f) {
@@ -203,31 +98,6 @@ void QkConfig::fields(config::Fields& f) {
          .acts = config::unless("kind", "none qk_l2 qna kna kna_w cosa")});
     f.flag("eps_per_head", eps_per_head,
            {.help = "one eps per head instead of one per layer", .acts = config::only("kind", "qk_rms_eps")});
-}
-
-void DistanceConfig::fields(config::Fields& f) {
-    f.word(
-        "kind", kind,
-        {{"none", "scores do not depend on distance"},
-         {"scale_invariant", "a(t) z - decay m(t) with m = 2 log(1 + t/tau), a = sqrt(1 + m)"},
-         {"log_bias", "z - decay log(1 + t/tau)"},
-         {"si_interp",
-          "a z - (a^2 - 1)/2 - p log(1 + t/tau), a^2 = 1 + 2 (1 - kappa) log(1 + t/tau) + 2 kappa log(b n + "
-          "c)"},
-         {"alibi", "z - m_h t with fixed slopes m_h"},
-         {"kerple_log", "z - p_h log(1 + a_h t), p and a learned per head"},
-         {"kerple_power", "z - a_h t^p_h, p and a learned per head"}},
-        {.help = "how scores depend on the distance t between query and key", .of_library = true});
-    f.number("tau", tau, positive, {"scale_invariant, log_bias, si_interp: length scale, in tokens"});
-    f.flag("learn_tau", learn_tau, {"scale_invariant, log_bias: learn log(tau), one per layer"});
-    f.number("decay", decay, {.min = -1e6, .max = 1e6},
-             {"scale_invariant, log_bias: coefficient of the bias"});
-    f.flag("learn_decay", learn_decay, {"scale_invariant, log_bias: learn it, one per layer"});
-    f.number("kappa", kappa, {.min = 0, .max = 1},
-             {"si_interp: 0 sharpens by distance, 1 by the number of keys"});
-    f.number("p", p, {.min = -1e6, .max = 1e6}, {"si_interp: decay with distance"});
-    f.number("b", b, non_negative, {"si_interp"});
-    f.number("c", c, non_negative, {"si_interp"});
 }
 
 void ConvConfig::fields(config::Fields& f) {
@@ -338,13 +208,14 @@ void AttentionConfig::fields(config::Fields& f) {
     f.integer("chunk", chunk, {.min = 0, .max = int64_t{1} << 40, .tokens = true},
               {.help = "positions per block; a query sees only keys of its own block; 0: no blocks",
                .words = "chunks of {} positions"});
-    f.section("position", position, {"rotary position embedding"});
     f.any("angle", angle,
           {.help =
                "the angle by which channel pair m turns at position p: a formula, \"p * 10000^(-2*m/d)\", or "
                "the name of an angle (longreach laws); {\"near\": that, \"growth\": g}: the pair of a query "
-               "at i and a key at j also counts exp(g(i) - g(j)) times; null: as position says",
+               "at i and a key at j also counts exp(g(i) - g(j)) times",
            .of_library = true});
+    f.section("angle_scaling", angle_scaling,
+              {"angles made for a shorter context, scaled to the one trained on"});
     f.section("conv", conv, {"short causal convolution of queries, keys and values"});
     f.section("qk", qk, {"normalisation of queries and keys"});
     f.choice<AttentionBias>("bias", bias,
@@ -352,17 +223,21 @@ void AttentionConfig::fields(config::Fields& f) {
                              {AttentionBias::qkv, "qkv", "of queries, keys and values"},
                              {AttentionBias::all, "all", "of these and of the output projection"}},
                             {"learned biases of the projections"});
-    f.section("scale", scale, {"score factor by the number of keys"});
-    f.section("distance", distance, {"score transform by distance"});
-    f.number("softcap", softcap, non_negative,
-             {.help = "c: scores become c tanh(z / c) before factors by n and t; 0: none",
-              .sources = "gemma2024"});
     f.any("score", score,
           {.help = "the score as a formula of z, n, t and more, as the name of a law (longreach laws), or as "
-                   "a list of both, applied in order; null: as scale, distance and softcap say",
+                   "a list of both, applied in order; null: z",
            .of_library = true});
     f.variations("params", params, ScoreParameterConfig(),
                  {"parameters of the formulas in score and angle, by name"});
+    f.number("score_base", score_base, non_negative,
+             {"factor of <q, k> in the model without a law, 0: 1/sqrt(head_dim), or 1 where qk.kind says so; "
+              "where a parameter starts at parity it sets what parity means"});
+    f.choice<ScoreCount>("score_count", score_count,
+                         {{ScoreCount::automatic, "auto", "document with a document mask, else sequence"},
+                          {ScoreCount::sequence, "sequence", "position in the sequence, from 1"},
+                          {ScoreCount::document, "document", "position in the document, from 1"},
+                          {ScoreCount::visible, "visible", "keys the query sees, window included"}},
+                         {"what n counts"});
     f.choice<SinkKind>(
         "sink", sink,
         {{SinkKind::none, "none"},

@@ -10,8 +10,6 @@
 
 namespace longreach::model {
 
-enum class PositionKind { rope, p_rope, nope, evaluation_only };
-enum class Spacing { geometric, linspace };
 // Angles scaled in training: by how much, and what they were made for. Of factor and original_context one follows
 // from the other and L_train if it is 0.
 struct ScalingConfig {
@@ -29,43 +27,6 @@ struct ScalingConfig {
 inline bool counts_turns(const std::string& angle) {
     return angle == "yarn" || angle == "llama3";
 }
-
-struct PositionConfig {
-    PositionKind kind = PositionKind::rope;
-    double base = 10000;
-    double fraction = 0.5;                 // p_rope: share of channel pairs that keep their rotation
-    Spacing spacing = Spacing::geometric;  // p_rope: how theta falls over the kept pairs
-    ScalingConfig scaling{};               // of this angle, or of `angle`
-    void fields(config::Fields& f);
-    bool operator==(const PositionConfig&) const = default;
-};
-
-// Length scales: z of query i is multiplied by f(n) = r * shape(n) + b, where n counts its keys. A kind is "none" or
-// the name of a law (law/library.h).
-bool learnable(const std::string& scale_kind);  // it has an r (for none: a plain factor) that can be learned
-bool acts_on_cosines(const std::string& scale_kind);  // it multiplies cosines, without sqrt(head_dim)
-enum class ScaleGranularity { by_kind, fixed, global, layer, head };
-enum class ScaleInit { by_kind, parity, value };
-enum class ScaleCount { automatic, sequence, document, visible };
-struct ScaleConfig {
-    std::string kind = "none";
-    double base = 0;  // s_base of the unscaled model; 0: the default of qk.kind
-    ScaleGranularity granularity = ScaleGranularity::by_kind;
-    ScaleInit init = ScaleInit::by_kind;
-    double r = 1;                         // init value: the initial (fixed: the only) r
-    double bias = 0;                      // logn_bias: the initial b
-    double a = 0, b = 0.1, c = 1.9;       // sqrt_abc, logn_abc (b, c)
-    double target = 4;                    // solve_c: C
-    double attn_scale = 0.1;              // llama4
-    int64_t floor_scale = 8192;           // llama4
-    int64_t attn_temperature_len = 1024;  // grok2
-    ScaleCount scale_n = ScaleCount::automatic;
-    void fields(config::Fields& f);
-
-    bool operator==(const ScaleConfig&) const = default;
-    ScaleGranularity granularity_used() const;  // by_kind resolved
-    bool learned() const { return granularity_used() != ScaleGranularity::fixed; }
-};
 
 enum class QkKind {
     none,
@@ -89,20 +50,7 @@ struct QkConfig {
     void fields(config::Fields& f);
 };
 
-struct DistanceConfig {
-    std::string kind = "none";  // or the name of a law
-    double tau = 10;
-    bool learn_tau = false;
-    double decay = 1;  // coefficient of the bias: c of scale_invariant, kappa of log_bias
-    bool learn_decay = false;
-    double kappa = 0.5, p = 0.5;  // si_interp
-    double b = 0.1, c = 1.9;      // si_interp: log(b n + c)
-    void fields(config::Fields& f);
-
-    bool operator==(const DistanceConfig&) const = default;
-};
-
-// A parameter of the formulas in `score`. What is not set is as the law has it.
+// A parameter of the formulas in `score` and `angle`. What is not set is as the law has it.
 enum class Learning { by_law, no, model, layout, layer, head };
 struct ScoreParameterConfig {
     json::Value init{};  // null, a number, or a text: law::Parameter::init
@@ -113,6 +61,8 @@ struct ScoreParameterConfig {
     double lr = 1;
     void fields(config::Fields& f);
 };
+
+enum class ScoreCount { automatic, sequence, document, visible };
 
 enum class AttentionBias { none, qkv, all };
 
@@ -175,17 +125,16 @@ struct AttentionConfig {
     int64_t kv_heads = 0;  // 0: as many as heads
     int64_t head_dim = 64;
     LatentConfig latent;
-    int64_t window = 0;  // keys a query sees, its own included; 0: all
-    int64_t chunk = 0;   // keys are visible within blocks of this many positions; 0: everywhere
-    PositionConfig position;
-    json::Value angle{};  // null: as position says; a formula, the name of an angle, or {near, growth}
+    int64_t window = 0;             // keys a query sees, its own included; 0: all
+    int64_t chunk = 0;              // keys are visible within blocks of this many positions; 0: everywhere
+    json::Value angle{"rope"};      // a formula, the name of an angle, or {near, growth}
+    ScalingConfig angle_scaling{};  // of this angle
     QkConfig qk;
     AttentionBias bias = AttentionBias::none;
-    ScaleConfig scale;
-    DistanceConfig distance;
-    double softcap = 0;
-    json::Value score;  // null, a formula, the name of a law, or a list of them
+    json::Value score;  // null: z; a formula, the name of a law, or a list of them
     std::map<std::string, ScoreParameterConfig> params;
+    double score_base = 0;  // s_base of the model without a law; 0: the default of qk.kind
+    ScoreCount score_count = ScoreCount::automatic;  // what n counts
     SinkKind sink = SinkKind::none;
     ConvConfig conv;
     OutputNormConfig output_norm;
@@ -203,7 +152,6 @@ struct AttentionConfig {
     bool has_state() const { return mixer == MixerKind::gdn || mixer == MixerKind::kda; }
     bool gated_unit() const { return mixer == MixerKind::gau; }  // then the block has no MLP
 
-    bool written() const { return !score.is_null(); }  // as formulas; scale, distance and softcap are unused
     // The text of `angle`; "": there is none.
     std::string written_angle() const {
         const std::string* text = angle.to_string();

@@ -24,18 +24,36 @@ bool unit_vectors(QkKind kind) {
     return kind == QkKind::qk_l2 || kind == QkKind::cosa;
 }
 
-// s_base of the same model without a law and without `scale.base`.
+// s_base of the same model without a law and without `score_base`.
 double default_base(const AttentionConfig& a) {
     const double d = static_cast<double>(a.head_dim);
     if (a.qk.kind == QkKind::qna || a.qk.kind == QkKind::kna || a.qk.kind == QkKind::kna_w) return 1;
     return unit_vectors(a.qk.kind) ? std::sqrt(d) : 1 / std::sqrt(d);
 }
 
-// s_base of the unscaled model. `base` refers to queries and keys of length sqrt(d), as an RMS norm makes them; unit
+// s_base of the unscaled model. `score_base` refers to queries and keys of length sqrt(d), as an RMS norm makes them; unit
 // vectors need d times as much for the same scores.
 double unscaled_base(const AttentionConfig& a) {
-    if (a.scale.base == 0) return default_base(a);
-    return unit_vectors(a.qk.kind) ? a.scale.base * static_cast<double>(a.head_dim) : a.scale.base;
+    if (a.score_base == 0) return default_base(a);
+    return unit_vectors(a.qk.kind) ? a.score_base * static_cast<double>(a.head_dim) : a.score_base;
+}
+
+Sharing sharing_of(Learning learn, Sharing by_law) {
+    switch (learn) {
+        case Learning::by_law:
+            return by_law;
+        case Learning::no:
+            return Sharing::fixed;
+        case Learning::model:
+            return Sharing::model;
+        case Learning::layout:
+            return Sharing::layout;
+        case Learning::layer:
+            return Sharing::layer;
+        case Learning::head:
+            return Sharing::head;
+    }
+    return by_law;
 }
 
 class Builder {
@@ -43,15 +61,12 @@ class Builder {
     explicit Builder(const AttentionConfig& attention) : a_(attention) {}
 
     ScoreText text(const ScoreChange& change) {
-        out_.own = a_.written();
-        if (out_.own) {
+        if (a_.score.is_null())
+            add_stage("z", {}, ".score");
+        else
             for_entries(a_.score, ".score", [&](const std::string& text, const std::string& key) {
                 named_or_formula(text, key);
             });
-        } else {
-            keyed();
-        }
-        if (out_.stages.empty()) add_stage("z", {}, ".scale.kind");
         if (!change.factor.empty()) {
             add_stage(law::find_law(change.factor)->formula, {}, "eval.rope.scale");
             out_.stages.back().of_factor = true;
@@ -71,91 +86,6 @@ class Builder {
         out_.tensors.push_back(p.learn == Sharing::fixed ? "" : tensor);
         out_.parameters.push_back(std::move(p));
         return out_.parameters.size() - 1;
-    }
-
-    // The keys of scale, distance and softcap, in the order in which they act.
-    void keyed() {
-        const law::NamedLaw* scale = law::find_law(a_.scale.kind);
-        const bool of_dot = scale != nullptr && acts_on_cosines(a_.scale.kind);
-        if (a_.softcap > 0) {
-            const char* score = of_dot ? "dot" : "z";
-            add_stage(fmt::format("{0}*tanh({1}/{0})", text_of(a_.softcap), score), {}, ".softcap");
-        }
-        if (scale != nullptr || a_.scale.learned()) keyed_scale(scale, of_dot);
-        if (a_.distance.kind != "none") keyed_distance();
-    }
-
-    void keyed_scale(const law::NamedLaw* named, bool of_dot) {
-        const ScaleConfig& c = a_.scale;
-        Sharing learn = Sharing::fixed;
-        if (c.learned())
-            learn = c.granularity_used() == ScaleGranularity::head    ? Sharing::head
-                    : c.granularity_used() == ScaleGranularity::layer ? Sharing::layer
-                                                                      : Sharing::layout;
-        if (named == nullptr) {
-            const std::string init = text_of(c.init == ScaleInit::value ? c.r : 1.0);
-            return add_stage("z * r", {add_parameter({.name = "r", .init = init, .learn = learn}, "scale.r")},
-                             ".scale");
-        }
-        const std::pair<const char*, double> constants[] = {
-            {"a", c.a},
-            {"b", c.b},
-            {"c", c.c},
-            {"C", c.target},
-            {"scale", c.attn_scale},
-            {"floor_scale", static_cast<double>(c.floor_scale)},
-            {"length", static_cast<double>(c.attn_temperature_len)}};
-        std::vector<size_t> parameters;
-        for (law::Parameter p : named->parameters) {
-            std::string tensor;
-            if (c.kind == "logn_bias" && p.name == "b") {
-                p.init = text_of(c.bias);
-                p.learn = learn;
-                tensor = "scale.b";
-            } else if (p.learn != Sharing::fixed) {  // the factor r of the config
-                if (c.init == ScaleInit::value) p.init = text_of(c.r);
-                if (c.init == ScaleInit::parity) p.init = "parity";
-                // Here parity is that of r alone, whatever b is.
-                if (c.init == ScaleInit::parity && c.kind == "logn_bias")
-                    p.init = fmt::format("{}/log(L/2)", unscaled_base(a_) / default_base(a_));
-                p.learn = learn;
-                tensor = "scale.r";
-            } else {
-                for (const auto& [name, value] : constants)
-                    if (p.name == name) p.init = text_of(value);
-            }
-            parameters.push_back(add_parameter(std::move(p), tensor));
-        }
-        std::string formula = named->formula;
-        if (of_dot && !out_.stages.empty()) formula = "z" + formula.substr(std::string_view("dot").size());
-        add_stage(formula, std::move(parameters), ".scale");
-    }
-
-    void keyed_distance() {
-        const DistanceConfig& c = a_.distance;
-        const law::NamedLaw& named = *law::find_law(c.kind);
-        const bool interpolated = c.kind == "si_interp";
-        std::vector<size_t> parameters;
-        for (law::Parameter p : named.parameters) {
-            std::string tensor = "distance." + p.name;
-            if (p.name == "tau") {
-                p.init = text_of(c.tau);
-                if (c.learn_tau) p.learn = Sharing::layer;
-                p.positive = c.learn_tau;
-                tensor = "distance.log_tau";
-            } else if (p.name == "c" && !interpolated) {
-                p.init = text_of(c.decay);
-                if (c.learn_decay) p.learn = Sharing::layer;
-                tensor = "distance.decay";
-            } else if (interpolated) {
-                const std::pair<const char*, double> constants[] = {
-                    {"kappa", c.kappa}, {"p", c.p}, {"b", c.b}, {"c", c.c}};
-                for (const auto& [name, value] : constants)
-                    if (p.name == name) p.init = text_of(value);
-            }
-            parameters.push_back(add_parameter(std::move(p), tensor));
-        }
-        add_stage(named.formula, std::move(parameters), ".distance");
     }
 
     // body(text, key) for the only formula, or those of a list.
@@ -229,9 +159,7 @@ class Builder {
             } else if (!c.init.is_null()) {
                 throw ScoreError("expected a number, a formula, parity or uniform(a, b)", key + ".init");
             }
-            static constexpr Sharing sharing[] = {Sharing::fixed,  Sharing::fixed, Sharing::model,
-                                                  Sharing::layout, Sharing::layer, Sharing::head};
-            if (c.learn != Learning::by_law) p.learn = sharing[static_cast<int>(c.learn)];
+            p.learn = sharing_of(c.learn, p.learn);
             p.positive = p.positive || c.positive;
             if (c.size > 0) p.size = c.size;
             p.rate = c.lr;
@@ -292,7 +220,7 @@ law::BoundLaw bind(const ScoreText& text, const law::ModelNumbers& numbers) {
             rethrow(e, formula, text.keys[stage]);
         }
         const law::Parameter& p = text.parameters[static_cast<size_t>(-1 - blamed)];
-        rethrow(e, p.init, text.own ? ".params." + p.name + ".init" : ".scale.init");
+        rethrow(e, p.init, ".params." + p.name + ".init");
     }
 }
 
@@ -322,8 +250,14 @@ std::string full_name(const ModelConfig& model, int64_t layer, Sharing sharing, 
     return layout.empty() ? "attention." + tensor : "layouts." + layout + "." + tensor;
 }
 
+bool in_row_alone(const LayerScore& s, size_t parameter) {
+    for (const ScorePart* part : {&s.gain, &s.bias, &s.square})
+        if (part->formula && law::uses_parameter(part->formula, parameter)) return false;
+    return true;
+}
+
 void check_parameters(const LayerScore& s, const ScoreText& text) {
-    for (size_t i = 0; text.own && i < text.parameters.size(); ++i) {
+    for (size_t i = 0; i < text.parameters.size(); ++i) {
         const law::Parameter& p = text.parameters[i];
         const std::string key = ".params." + p.name;
         if (s.tensors[i].empty()) continue;
@@ -338,7 +272,7 @@ void check_parameters(const LayerScore& s, const ScoreText& text) {
             return std::any_of(part.derivatives.begin(), part.derivatives.end(),
                                [&](const auto& d) { return d.parameter == i; });
         };
-        if (s.has_square)
+        if (s.has_square && !in_row_alone(s, i))
             throw ScoreError("cannot learn: the kernels have no gradient of sqrt of a sum over n and t", key);
         if (!learns(s.row) && !learns(s.gain) && !learns(s.bias))
             throw ScoreError(
@@ -362,11 +296,6 @@ law::Formula temperature_of(const ScoreChange& change, const ModelConfig& model,
 
 }  // namespace
 
-bool acts_on_cosines(const std::string& scale_kind) {
-    const law::NamedLaw* named = law::find_law(scale_kind);
-    return named != nullptr && std::string_view(named->formula).starts_with("dot");
-}
-
 ScoreText score_text(const AttentionConfig& attention, const ScoreChange& change) {
     return Builder(attention).text(change);
 }
@@ -375,11 +304,8 @@ std::string written_out(const ScoreText& text) {
     std::string line;
     for (size_t i = 0; i < text.stages.size(); ++i)
         line += fmt::format("{}{}", i == 0 ? "" : ", then ", text.stages[i].formula);
-    for (const law::Parameter& p : text.parameters) {
-        static constexpr const char* sharing[] = {"", ", learned for the model", ", learned for the layout",
-                                                  ", learned by layer", ", learned by head"};
-        line += fmt::format("; {} = {}{}", p.name, p.init, sharing[static_cast<int>(p.learn)]);
-    }
+    for (const law::Parameter& p : text.parameters)
+        line += fmt::format("; {} = {}{}", p.name, p.init, law::learned(p.learn));
     return line;
 }
 
@@ -401,6 +327,11 @@ double bias_of_gain(const LayerScore& score, int64_t rows) {
     return k;
 }
 
+bool starts_at_parity(const ScoreText& text) {
+    return std::any_of(text.parameters.begin(), text.parameters.end(),
+                       [](const law::Parameter& p) { return p.init == "parity"; });
+}
+
 LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChange& change) {
     const AttentionConfig& a = model.layer_attention(layer);
     const ScoreText text = score_text(a, change);
@@ -409,12 +340,11 @@ LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChang
                               .layers = model.layers,
                               .head_dim = a.head_dim,
                               .train_context = model.train_context};
-    const bool plain = !a.written() && a.scale.kind == "none";
-    const bool of_dot = law::mentions(text.stages.front().formula, "dot");
-    const double unscaled = a.written() ? default_base(a) : unscaled_base(a);
-    const double base = of_dot ? 1 : plain ? unscaled : default_base(a);
+    const double unscaled = unscaled_base(a);
+    const double base = law::mentions(text.stages.front().formula, "dot") ? 1
+                        : starts_at_parity(text)                          ? default_base(a)
+                                                                          : unscaled;
     numbers.parity = unscaled / base;
-    numbers.row_parity = !a.written();
 
     LayerScore s{.law = bind(text, numbers),
                  .tensors = {},

@@ -1,5 +1,4 @@
-// The score of a layer as one law, however its config says it: with formulas and names under `score`, or with the
-// keys of `scale`, `distance` and `softcap`, each of which stands for a formula of the library.
+// The score of a layer as one law: the formulas and names under `score`, with `params`.
 #pragma once
 
 #include <stdexcept>
@@ -19,9 +18,10 @@ struct ScoreText {
     std::vector<std::string> keys;
     std::vector<law::Parameter> parameters;
     std::vector<std::string> tensors;  // of each parameter that learns: its name in the model's files
-    bool own = false;                  // written as formulas, with parameters of its own
 };
 ScoreText score_text(const AttentionConfig& attention, const ScoreChange& change = {});
+
+bool starts_at_parity(const ScoreText& text);
 
 // One line: the formulas, and what their parameters are.
 std::string written_out(const ScoreText& text);

@@ -259,9 +259,10 @@ void ModelConfig::check_score(config::Problems& p, int64_t layer, bool counted) 
         if (a.output_norm.kind == OutputNorm::position && !a.output_norm.factor.empty())
             output_factor(*this, layer);
         const LayerScore score = layer_score(*this, layer);
-        if (!a.written()) return;
         if (!score.counts && !counted)
-            p.no_effect(path + ".scale.scale_n", "nothing depends on n", path + ".score");
+            p.no_effect(path + ".score_count", "nothing depends on n", path + ".score");
+        if (score.law.law().of_dot && !starts_at_parity(score_text(a)))
+            p.no_effect(path + ".score_base", "a law of dot has no base", path + ".score");
         if (a.qk.kind == QkKind::cosa && !score.law.law().of_dot)
             p.add(path + ".qk.kind", "cosines need a law of dot", path + ".score");
     } catch (const ScoreError& e) {

@@ -1,4 +1,4 @@
-// The parts of a parameter's name: "layers.3.attention.scale.r" is attention.scale.r of layer 3.
+// The parts of a parameter's name: "layers.3.attention.score.r" is attention.score.r of layer 3.
 #pragma once
 
 #include <charconv>

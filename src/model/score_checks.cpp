@@ -89,7 +89,7 @@ std::string unknown_parameter(const law::BoundLaw& law, const std::string& name)
 void check_scores(const ModelConfig& model, const std::vector<int64_t>& lengths, config::Problems& p) {
     std::vector<Section> sections;
     for (const int64_t first : model.distinct_attention_layers())
-        if (model.layer_attention(first).written()) sections.push_back(section_of(model, first, p));
+        if (!model.layer_attention(first).score.is_null()) sections.push_back(section_of(model, first, p));
     // A layout has the parameters of the section that it starts from; one layer that needs them is enough.
     std::set<std::pair<std::string, std::string>> needed;  // score and parameter
     std::set<std::string> wrong;                           // scores

@@ -49,7 +49,7 @@ void Tables::add_layer(const ModelConfig& config, int64_t layer, const LayerChoi
                               const AttentionConfig& other = config.layer_attention(r.layer);
                               return r.trained.key() == angle.key() && r.choice == choice &&
                                      other.turned_dim() == a.turned_dim() &&
-                                     other.position.scaling == a.position.scaling;
+                                     other.angle_scaling == a.angle_scaling;
                           },
                           {angle, layer, choice});
     rotary_of_.push_back(rotary);

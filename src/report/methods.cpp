@@ -192,8 +192,8 @@ class AttentionWords {
     Passage all() {
         for_each_read(config_, section_, attention_,
                       [&](const config::FieldInfo& field, const std::string& path) {
-                          if (path == ".position.kind") return positions(field);
-                          if (path == ".position.scaling.kind") return scaling(field);
+                          if (path == ".angle") return positions();
+                          if (path == ".angle_scaling.kind") return scaling(field);
                           if (path == ".score") return score();
                           const std::string words = config::words_of(field);
                           if (!words.empty()) parts_.push_back(said(words).cite(fresh(field)));
@@ -211,35 +211,34 @@ class AttentionWords {
     }
     std::vector<std::string> fresh(const char* name) { return fresh(*config::held_field(section_, name)); }
 
-    void positions(const config::FieldInfo& kind) {
-        const model::AttentionConfig& a = attention_;
-        if (!a.angle.is_null()) {
-            const law::AngleText text = model::angle_text(a);
-            std::vector<std::string> definitions;
-            for (const law::Definition& d : text.definitions)
-                definitions.push_back(fmt::format("{} = {}", d.name, d.formula));
-            formulas_ += text.near + " " + text.growth + " ";
-            parts_.push_back(
-                said("channel pairs turned by ").add(formula(text.near, definitions)).cite(fresh("angle")));
-            if (!text.growth.empty())
-                parts_.back().say(" and growing by the exponential of ").code(text.growth);
+    void positions() {
+        const law::AngleText text = model::angle_text(attention_);
+        std::vector<std::string> definitions;
+        std::string base, fraction;
+        for (const law::Definition& d : text.definitions) {
+            definitions.push_back(fmt::format("{} = {}", d.name, d.formula));
+            if (d.name == "base") base = d.formula;
+            if (d.name == "fraction") fraction = d.formula;
+        }
+        const std::string name = attention_.written_angle();
+        if (name == "nope" || name == "rope" || name == "p_rope") {
+            const std::string words =
+                name == "nope" ? "no positions"
+                : name == "rope"
+                    ? fmt::format("rotary positions (base {})", base)
+                    : fmt::format("rotary positions in {} of the channel pairs (base {})", fraction, base);
+            parts_.push_back(said(words).cite(fresh("angle")));
             return;
         }
-        const std::string base = number(a.position.base);
-        std::string words = fmt::format("rotary positions (base {})", base);
-        if (a.position.kind == model::PositionKind::nope)
-            words = "no positions";
-        else if (a.position.kind == model::PositionKind::p_rope)
-            words = fmt::format("rotary positions in {} of the channel pairs (base {})",
-                                number(a.position.fraction), base);
-        parts_.push_back(said(words).cite(fresh(kind)));
+        formulas_ += text.near + " " + text.growth + " ";
+        parts_.push_back(
+            said("channel pairs turned by ").add(formula(text.near, definitions)).cite(fresh("angle")));
+        if (!text.growth.empty()) parts_.back().say(" and growing by the exponential of ").code(text.growth);
     }
 
     void scaling(const config::FieldInfo& kind) {
-        const model::ScalingConfig& s = attention_.position.scaling;
-        if (!s.active() ||
-            (attention_.angle.is_null() && attention_.position.kind == model::PositionKind::nope))
-            return;
+        const model::ScalingConfig& s = attention_.angle_scaling;
+        if (!s.active() || attention_.written_angle() == "nope") return;
         const model::Scaling numbers = model::scaling_of(model_, s);
         parts_.push_back(said(fmt::format("made for {} tokens and scaled by a factor of {} ({})",
                                           grouped(numbers.original), number(numbers.factor), s.kind))
@@ -252,8 +251,6 @@ class AttentionWords {
         for (const law::Stage& stage : text.stages) stages.push_back(stage.formula);
         const std::string score = join(stages, ", then ");
         if (score == "z") return;
-        static constexpr const char* sharing[] = {"", ", learned for the model", ", learned for the layout",
-                                                  ", learned by layer", ", learned by head"};
         for (const law::Parameter& p : text.parameters) parameters.push_back(p.name + " = " + p.init);
         Passage words = said("scores ").add(formula(score, parameters));
         if (std::any_of(parameters.begin(), parameters.end(),
@@ -262,12 +259,10 @@ class AttentionWords {
                 if (score == named.formula) words.say(fmt::format(", {}", named.what));
         std::set<std::string> learned;
         for (const law::Parameter& p : text.parameters)
-            if (p.learn != law::Sharing::fixed)
-                learned.insert(p.name + sharing[static_cast<size_t>(p.learn)]);
+            if (p.learn != law::Sharing::fixed) learned.insert(p.name + law::learned(p.learn));
         for (const std::string& one : learned)
             words.say(", " + one.substr(0, one.find(','))).say(one.substr(one.find(',') + 1));
-        for (const char* field : {"score", "scale.kind", "distance.kind", "softcap"})
-            words.cite(fresh(field));
+        words.cite(fresh("score"));
         formulas_ += score + " " + join(parameters, " ");
         parts_.push_back(words);
     }

@@ -64,9 +64,7 @@ std::vector<std::string> keys_of(const train::Experiment& experiment, const Fiel
     for (const int64_t layer : experiment.model.distinct_layers()) {
         const model::AttentionConfig& layout = experiment.model.layer_attention(layer);
         for_each_read(config, *config::held_field(config, experiment.model.layout_path(layer)), layout,
-                      [&](const FieldInfo& field, const std::string& path) {
-                          if (path != ".position.kind" || layout.angle.is_null()) look(field);
-                      });
+                      [&](const FieldInfo& field, const std::string&) { look(field); });
     }
     return {out.begin(), out.end()};
 }

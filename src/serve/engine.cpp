@@ -21,8 +21,8 @@ std::string against_documents(const model::ModelConfig& config) {
         const model::AttentionConfig& attention = config.layer_attention(layer);
         if (!attention.attends()) continue;
         if (attention.chunk > 0) return "chunks of keys (attention.chunk)";
-        if (attention.scale.scale_n == model::ScaleCount::sequence)
-            return "scales that count the whole sequence (attention.scale.scale_n)";
+        if (attention.score_count == model::ScoreCount::sequence)
+            return "scales that count the whole sequence (attention.score_count)";
     }
     return "";
 }

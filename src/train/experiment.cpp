@@ -283,16 +283,14 @@ void Experiment::check_layers(config::Problems& p) const {
             const model::LayerScore score = model::layer_score(model, l);
             uses_context = uses_context || score.law.uses_context();
             if (a.normaliser == model::Normaliser::stick_breaking && score.has_square)
-                p.add(path + (a.written() ? ".score" : ".distance.kind"),
+                p.add(path + ".score",
                       "si_interp defines scores up to a constant per query, which only the softmax ignores",
                       sticks);
             const law::Angle angle = model::trained_angle(model, l);
-            const bool written = !a.angle.is_null();
-            const model::ScalingConfig& scaling = a.position.scaling;
-            uses_context = uses_context ||
-                           (written && law::mentions(model::written_out(model::angle_text(a)), "L")) ||
+            const model::ScalingConfig& scaling = a.angle_scaling;
+            uses_context = uses_context || law::mentions(model::written_out(model::angle_text(a)), "L") ||
                            (scaling.active() && (scaling.factor == 0 || scaling.original_context == 0));
-            const std::string turn = written ? angle.first_not_finite(table_rows()) : "";
+            const std::string turn = angle.first_not_finite(table_rows());
             if (!turn.empty()) p.add(path + ".angle", fmt::format("not a finite number: {}", turn));
             for (const int64_t length : every_length()) {
                 const std::string growth =
@@ -318,8 +316,8 @@ void Experiment::check_layers(config::Problems& p) const {
         } catch (const model::ScoreError&) {
             return;  // reported elsewhere
         }
-        if (a.scale.scale_n == model::ScaleCount::document && !data.document_mask)
-            p.add(path + ".scale.scale_n", "document needs the document mask", "data.document_mask");
+        if (a.score_count == model::ScoreCount::document && !data.document_mask)
+            p.add(path + ".score_count", "document needs the document mask", "data.document_mask");
     }
     model::check_scores(model, every_length(), p);
     if (optimizer.qk_clip.limit > 0 && !plain)
@@ -348,7 +346,7 @@ void Experiment::check_layers(config::Problems& p) const {
     if (eval.rope.top_k > 0 && model.distinct_attention_layers().empty())
         p.no_effect("eval.top_k", "no layer attends", "model.attention.mixer");
     if (!uses_context && model.train_context != stages.back().context)
-        p.no_effect("model.train_context", "no formula uses it", "model.attention.scale.kind");
+        p.no_effect("model.train_context", "no formula uses it", "model.attention.score");
     check_rope(p);
 }
 
@@ -396,7 +394,7 @@ void Experiment::check_rope(config::Problems& p) const {
     const std::vector<int64_t> all = model.distinct_attention_layers(), chosen = layers_of_rope();
     const char* blamed = rope.turns() ? rope.angle_key() : "eval.rope.scale";
     if (rope.needs_angle() && std::none_of(all.begin(), all.end(), rotated))
-        return p.no_effect(blamed, "no layer has rotary positions", "model.attention.position.kind");
+        return p.no_effect(blamed, "no layer has rotary positions", "model.attention.angle");
     if (chosen.empty())
         return p.add("eval.rope.layers",
                      rope.takes_full() ? "no layer attends to a whole sequence above the training context: "
@@ -408,16 +406,13 @@ void Experiment::check_rope(config::Problems& p) const {
               fmt::format("no layer of those chosen ({}) has rotary positions", fmt::join(chosen, ", ")),
               blamed);
     for (const int64_t l : rope.scale == "clip_logn" ? chosen : std::vector<int64_t>())
-        if (const model::AttentionConfig& a = model.layer_attention(l); model::layer_score(model, l).counts)
+        if (model::layer_score(model, l).counts)
             p.add("eval.rope.scale", "clip_logn is for models whose scores do not already grow with n",
-                  model.layout_path(l) + (a.written() ? ".score" : ".scale.kind"));
+                  model.layout_path(l) + ".score");
     for (const int64_t l : rope.score.is_null() ? std::vector<int64_t>() : chosen)
         model::check_score_change(model, rope, l, evaluated_lengths(), p);
     for (const int64_t l : chosen) try {
-            // Methods of eval.rope are finite for the angles of `position`; others have to be looked at.
-            const model::AttentionConfig& a = model.layer_attention(l);
-            const bool written = !rope.angle.is_null() || !a.angle.is_null() || a.position.scaling.active();
-            for (const int64_t length : rope.turns() && written ? eval.lengths : std::vector<int64_t>()) {
+            for (const int64_t length : rope.turns() ? eval.lengths : std::vector<int64_t>()) {
                 const std::string problem =
                     model::changed_angle(model, l, rope, length).first_not_finite(length);
                 if (!problem.empty())

@@ -61,7 +61,7 @@ struct SweepContrast : Contrast {
 
 // One key of a grid or a zip.
 struct SweepAxis {
-    std::string path;   // "model.attention.distance.tau"
+    std::string path;   // "model.attention.params.tau.init"
     std::string label;  // "tau": what names show
     Settings values;
 };

@@ -129,13 +129,14 @@ TEST_CASE("names that do not exist are answered with the nearest one") {
     says({"eval", file("done"), "--rope", "yarm"}, "did you mean yarn?");
     says({"config", "show", home().config, "--set", "model.last=x"}, "no layout is named 'x'");
     says({"config", "explain", "model.widht"}, "did you mean model.width?");
+    says({"config", "explain", "model.attention.distance"}, "did you mean model.attention.score?");
 }
 
 TEST_CASE("a key without effect is warned of once, and --set KEY= takes it back") {
     const std::string warning =
-        "warning: model.attention.distance.tau (--set model.attention.distance.tau=5): has no effect: "
-        "distance.kind is none; see model.attention.distance.kind (";
-    const std::string tau = "model.attention.distance.tau=5";
+        "warning: model.attention.params.tau (--set model.attention.params.tau.init=5): has no effect: score is "
+        "null; see model.attention.score (";
+    const std::string tau = "model.attention.params.tau.init=5";
     for (const std::vector<std::string>& arguments :
          std::vector<std::vector<std::string>>{{"config", "show", home().config, "--set", tau},
                                                {"train", home().config, "--dry-run", "--set", tau},

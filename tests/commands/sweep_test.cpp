@@ -58,7 +58,7 @@ struct Home {
         const std::string path = dir / (name + ".json");
         put(path, R"({ "name": ")" + name + R"(", "dir": ")" + dir.path() + R"(/runs", "baseline": "a",
   "variants": [{ "name": "a", "config": "tiny.json" },
-               { "name": "b", "config": "tiny.json", "set": { "model.attention.distance.kind": "scale_invariant" } })" +
+               { "name": "b", "config": "tiny.json", "set": { "model.attention.score": "scale_invariant" } })" +
                       variants + R"(],
   "seeds": [1, 2], "jobs": 2, "threads": 1,
   "evaluations": [{ "name": "plain" }, { "name": "ntk", "variants": ["a"],

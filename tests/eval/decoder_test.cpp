@@ -31,7 +31,7 @@ struct Sum {
 
 model::ModelConfig without_documents(model::ModelConfig config) {
     const auto count_all = [](model::AttentionConfig& a) {
-        if (a.scale.scale_n == model::ScaleCount::document) a.scale.scale_n = model::ScaleCount::automatic;
+        if (a.score_count == model::ScoreCount::document) a.score_count = model::ScoreCount::automatic;
     };
     count_all(config.attention);
     for (auto& [name, layout] : config.layouts) count_all(layout);
@@ -115,9 +115,9 @@ TEST_CASE(
             model::ModelConfig m = tiny_model(3);
             m.train_context = 8;
             m.layouts["half"] = m.attention;
-            m.layouts["half"].position = {model::PositionKind::p_rope, 20, 0.67, model::Spacing::linspace};
+            set_angle(m.layouts["half"], {"p_rope_linspace", 20, 0.67});
             m.layouts["none"] = m.attention;
-            m.layouts["none"].position.kind = model::PositionKind::nope;
+            m.layouts["none"].angle = "nope";
             m.layouts["none"].conv = {3, true, true, true};
             m.layouts["latent"] = m.attention;
             m.layouts["latent"].qk.kind = model::QkKind::none;

@@ -51,9 +51,8 @@ model::ModelConfig varied_model() {
     m.attention.kv_heads = 2;
     m.attention.sink = model::SinkKind::learned;
     m.attention.gate.kind = model::GateKind::headwise;
-    m.attention.scale.kind = "logn";
-    m.attention.distance.kind = "scale_invariant";
-    m.attention.distance.learn_tau = true;
+    add_law(m.attention, "logn");
+    add_law(m.attention, "scale_invariant", {{"tau", starts(10, model::Learning::layer, true)}});
     m.attention.window = 20;
     return m;
 }
@@ -221,7 +220,7 @@ TEST_CASE(
     m.norm.gain = false;
     m.attention.heads = m.attention.kv_heads = 1;
     m.attention.head_dim = half;
-    m.attention.position.kind = model::PositionKind::nope;
+    m.attention.angle = "nope";
     m.attention.qk.kind = model::QkKind::none;
     m.layouts["near"] = m.layouts["far"] = m.attention;
     m.layouts["near"].window = 2;

@@ -28,7 +28,8 @@ const std::string qwen3 = section(R"("qk": {"kind": "qk_rms_w", "eps": 1e-6})",
                                       "head": {"tied": true})");
 
 std::string scaled(const std::string& scaling) {
-    return section(R"("qk": {"kind": "none"}, "position": {"base": 300, "scaling": {)" + scaling + "}}");
+    return section(R"("qk": {"kind": "none"}, "params": {"base": {"init": 300}}, "angle_scaling": {)" +
+                   scaling + "}");
 }
 
 // The bytes of every tensor of a run's model.
@@ -134,7 +135,7 @@ TEST_CASE("names in an exported README are escaped") {
 
 TEST_CASE("a model that no class computes brings its code") {
     const TempDir dir;
-    make_run(dir / "run", section(R"("distance": {"kind": "log_bias"})"));
+    make_run(dir / "run", section(R"("score": "log_bias")"));
     const exchange::ExportResult result =
         exchange::export_model({.target = dir / "run", .directory = dir / "hf"}, quiet);
     CHECK(result.architecture == "LongreachForCausalLM");
@@ -154,7 +155,7 @@ TEST_CASE("the parts that other forms brought survive a round trip, and decoding
         const char* model :
         {R"({"layers": 2, "width": 16, "vocab_size": 23, "embedding_norm": false, "positions": 64,
               "norm": {"kind": "layer", "gain": true}, "mlp": {"kind": "gelu_tanh", "hidden": 20, "bias": true},
-              "attention": {"heads": 2, "head_dim": 8, "bias": "all", "position": {"kind": "nope"},
+              "attention": {"heads": 2, "head_dim": 8, "bias": "all", "angle": "nope",
                             "qk": {"kind": "none"}}})",
          R"({"layers": 2, "width": 16, "vocab_size": 23, "embedding_norm": false, "norm": {"placement": "behind"},
               "mlp": {"kind": "geglu_tanh", "hidden": 20}, "init": {"zero_projections": false},
@@ -198,7 +199,7 @@ TEST_CASE("a model that neither a class nor the code expresses is refused by the
           message("model.attention: forget", "model.attention: forget"));
     CHECK(refused(section(R"("mixer": "gdn")")) ==
           message("model.attention: mixer", "model.attention: mixer"));
-    CHECK(contains(refused(section(R"("distance": {"kind": "si_interp"})")), "(si_interp)"));
+    CHECK(contains(refused(section(R"("score": "si_interp")")), "(si_interp)"));
     CHECK(contains(refused(section(R"("score": "z - t/T")")), "depends on the length T"));
     CHECK(io::kind_of(dir / "hf", io::Links::refuse) == io::PathKind::missing);
 }

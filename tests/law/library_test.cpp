@@ -1,4 +1,4 @@
-// The named laws: each equals the kind of the config that it replaces.
+// The named laws, against published formulas and those of the reference.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -73,26 +73,33 @@ TEST_CASE("library: tables by distance have the bits of the published formulas i
     }
 }
 
-TEST_CASE("library: factors by the number of keys are r times the shape of the reference") {
+TEST_CASE("library: factors by the number of keys are those of the reference") {
     for (const char* name :
          {"logn", "logn_bias", "logn_fixed04", "logn_abc", "entinv", "qwen_logn", "llama4", "grok2",
           "sqrt2logn", "sqrt2lognp1", "sqrt_abc", "maxterm2", "beta_pow", "solve_c", "gammalogn",
           "cosa_const", "cosa_logn", "gradmax_gauss", "qknorm_g"}) {
         CAPTURE(std::string(name));
         const law::BoundLaw law = bound(name);
-        model::AttentionConfig a;
-        a.heads = model_numbers.heads;
-        a.head_dim = model_numbers.head_dim;
-        a.scale.kind = name;
-        if (law.law().of_dot) a.qk.kind = model::QkKind::qk_l2;
-        const double trained = static_cast<double>(model_numbers.train_context);
-        const double r = reference::first_multiplier(a, trained);
+        model::ModelConfig m;
+        m.layers = 1;
+        m.train_context = model_numbers.train_context;
+        m.attention.heads = model_numbers.heads;
+        m.attention.head_dim = model_numbers.head_dim;
+        m.attention.score = name;
+        if (law.law().of_dot) m.attention.qk.kind = model::QkKind::qk_l2;
+        reference::Values<double> values;
+        for (const reference::ScoreParameter& p : reference::score_parameters(m.attention))
+            values[p.name] = reference::first_value(m, m.attention, 0, p, 0);
+        reference::Place at{.head_dim = model_numbers.head_dim,
+                            .trained = static_cast<double>(model_numbers.train_context)};
         const std::vector<double> row = law.row(0, longest);
         // The solver of the reference is slow.
-        const int64_t step = a.scale.kind == "solve_c" ? 9001 : 7;
-        const double error = a.scale.kind == "solve_c" ? 1e-4 : 1e-13;
+        const bool solved = m.attention.score == json::Value("solve_c");
+        const int64_t step = solved ? 9001 : 7;
+        const double error = solved ? 1e-4 : 1e-13;
         for (int64_t n = 1; n <= longest; n += step) {
-            const double expected = r * reference::length_shape(a, static_cast<double>(n), trained);
+            at.n = static_cast<double>(n);
+            const double expected = reference::factor_of(*reference::law_named(name), at, values);
             REQUIRE(std::abs(row[static_cast<size_t>(n - 1)] - expected) <=
                     error * std::abs(expected) + 1e-15);
         }

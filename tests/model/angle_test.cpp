@@ -30,8 +30,8 @@ model::PostHocConfig change_to(json::Value angle) {
 // Scaled from 512 tokens to `context`.
 model::ModelConfig scaled(const char* kind, int64_t head_dim, int64_t context) {
     model::ModelConfig m = one_layer({}, head_dim, context);
-    m.attention.position.scaling.kind = kind;
-    m.attention.position.scaling.original_context = 512;
+    m.attention.angle_scaling.kind = kind;
+    m.attention.angle_scaling.original_context = 512;
     return m;
 }
 
@@ -64,16 +64,12 @@ std::string changed_problem(json::Value angle) {
 
 }  // namespace
 
-TEST_CASE("the keys of position are formulas: rope, both forms of p-rope, nope") {
-    const auto keyed = [](const model::PositionConfig& position) {
-        return key_of(one_layer(position, 16, 512));
-    };
-    CHECK(keyed({model::PositionKind::rope, 300}) == key_of(with_angle("p * 300^(-2*m/d)")));
-    CHECK(keyed({model::PositionKind::p_rope, 300, 0.5, model::Spacing::geometric}) ==
-          key_of(with_angle("p * 300^(-2*m/d) * (m < 4)")));
-    CHECK(keyed({model::PositionKind::p_rope, 300, 0.5, model::Spacing::linspace}) ==
-          key_of(with_angle("where(m < 4, p * 300^(-m/3), 0)")));
-    CHECK(keyed({model::PositionKind::nope}) == key_of(with_angle("0*p")));
+TEST_CASE("named angles are formulas: rope, both forms of p-rope, nope") {
+    const auto named = [](const Turning& turning) { return key_of(one_layer(turning, 16, 512)); };
+    CHECK(named({"rope", 300}) == key_of(with_angle("p * 300^(-2*m/d)")));
+    CHECK(named({"p_rope", 300}) == key_of(with_angle("p * 300^(-2*m/d) * (m < 4)")));
+    CHECK(named({"p_rope_linspace", 300}) == key_of(with_angle("where(m < 4, p * 300^(-m/3), 0)")));
+    CHECK(named({"nope"}) == key_of(with_angle("0*p")));
     CHECK(model::trained_angle(with_angle("0*p"), 0).near.empty());
     CHECK(model::trained_angle(with_angle("p * (m < 3)"), 0).near.size() == 3);
 }
@@ -104,7 +100,7 @@ TEST_CASE("an angle that is not proportional to the position trains as any other
 }
 
 TEST_CASE("eval.angle: every method of eval.rope.kind written out gives the same angles") {
-    const model::ModelConfig m = one_layer({model::PositionKind::rope, 10000}, 64, 512);
+    const model::ModelConfig m = one_layer({}, 64, 512);
     for (const law::NamedAngle& named : law::angle_library()) {
         if (named.trains) continue;
         CAPTURE(named.name);
@@ -126,30 +122,29 @@ TEST_CASE("eval.angle: every method of eval.rope.kind written out gives the same
     same("rerope", json::Value::object({{"far_query", "128*theta"}, {"far_key", "0"}, {"far_from", 128}}));
 }
 
-TEST_CASE("position.scaling: the angles of a change of an evaluation, trained with") {
+TEST_CASE("angle_scaling: the angles of a change of an evaluation, trained with") {
     for (const char* kind : {"pi", "ntk", "yarn", "llama3"}) {
         CAPTURE(kind);
         const std::string by_evaluation = key_changed(one_layer({}, 64, 512), kind, 2048);
         model::ModelConfig m = scaled(kind, 64, 2048);
         CHECK(key_of(m) == by_evaluation);
-        m.attention.position.scaling.original_context = 0;
-        m.attention.position.scaling.factor = 4;
+        m.attention.angle_scaling.original_context = 0;
+        m.attention.angle_scaling.factor = 4;
         CHECK(key_of(m) == by_evaluation);
         // Of an angle written out.
         m.attention.angle = "p * 10000^(-2*m/d)";
         CHECK(key_of(m) == by_evaluation);
-        m.attention.position.kind = model::PositionKind::nope;
-        m.attention.angle = json::Value();
+        m.attention.angle = "nope";
         CHECK(model::trained_angle(m, 0).near.empty());
         CHECK(model::trained_temperature(m, 0) == 1);
     }
     model::ModelConfig m = scaled("pi", 64, 2048);
     m.attention.angle = "30*log1p(p/30)";
     CHECK(trained_problem(m) ==
-          "a.position.scaling.kind: theta: the trained angle is not proportional to p: [p * (theta/k)]");
+          "a.angle_scaling.kind: theta: the trained angle is not proportional to p: [p * (theta/k)]");
 }
 
-TEST_CASE("a change of an evaluation on top of position.scaling is one change from the original angles") {
+TEST_CASE("a change of an evaluation on top of angle_scaling is one change from the original angles") {
     const model::ModelConfig original = one_layer({}, 64, 512);
     for (const char* kind : {"pi", "ntk", "yarn", "llama3"}) {
         CAPTURE(kind);
@@ -189,7 +184,7 @@ TEST_CASE("the temperature of yarn: in training, and what a longer text adds") {
         return law::evaluate(model::layer_score(m, 0, yarn.score_change(true)).factor, v);
     };
     CHECK(factor() == doctest::Approx(of(16) / of(4)));
-    m.attention.position.scaling.attention_factor = 1.5;
+    m.attention.angle_scaling.attention_factor = 1.5;
     CHECK(model::layer_score(m, 0).base == doctest::Approx(2.25 / 8));
     CHECK(factor() == doctest::Approx(of(16) / of(4)));
     CHECK(model::layer_score(scaled("llama3", 64, 2048), 0).base == 0.125);
@@ -250,7 +245,7 @@ TEST_CASE("an evaluation with an angle written out equals the one with its name"
         CHECK(std::abs(by_law[n] - by_key[n]) <= gradient_epsilon(m, 2 * 40) * (1 + 4));
     CHECK(losses(change_to("yarn")) != losses(keyed));
     // The temperature multiplies products, not what is added to them.
-    m.attention.distance.kind = "alibi";
+    add_law(m.attention, "alibi");
     const model::LayerScore plain = model::layer_score(m, 0);
     const model::LayerScore warm = model::layer_score(m, 0, keyed.score_change(true));
     CHECK(law::same(plain.bias.formula, warm.bias.formula));
@@ -262,7 +257,7 @@ TEST_CASE("wrong angles: the message, and the key to blame") {
     CHECK(trained_problem(with_angle("p * bse^(-2*m/d)")) ==
           "a.angle: unknown name 'bse': did you mean e?: p * [bse]^(-2*m/d)");
     CHECK(trained_problem(with_angle("yarn")) ==
-          "a.angle: yarn changes another angle: see position.scaling, or after training eval.angle");
+          "a.angle: yarn changes another angle: see angle_scaling, or after training eval.angle");
     CHECK(trained_problem(with_angle("p*T")) ==
           "a.angle: unknown name 'T'; known are p, m, d, l, layers, L, pi, e, egamma: p*[T]");
     model::ModelConfig m = with_angle("p*b");
@@ -279,6 +274,7 @@ TEST_CASE("wrong angles: the message, and the key to blame") {
     CHECK(trained_problem(m) == "a.params.m: this is the name of a variable of angles");
 
     m = with_angle("");
+    m.attention.angle = nullptr;
     CHECK(trained_problem(m) ==
           "a.angle: expected a formula, the name of an angle, or an object of near and growth");
     m.attention.angle = json::Value::object({{"grow", "p"}});

@@ -3,6 +3,7 @@
 
 #include "model/attention_angle.h"
 #include "model/changed_layers.h"
+#include "model/laws.h"
 
 namespace longreach::test {
 
@@ -16,18 +17,17 @@ struct TurnPlan {
     double logit_factor = 1;              // of all scores, at one key
 };
 
-inline model::ModelConfig one_layer(const model::PositionConfig& position, int64_t head_dim,
-                                    int64_t train_context) {
+inline model::ModelConfig one_layer(const Turning& turning, int64_t head_dim, int64_t train_context) {
     model::ModelConfig m;
     m.layers = 1;
-    m.attention.position = position;
+    set_angle(m.attention, turning);
     m.attention.head_dim = head_dim;
     m.train_context = train_context;
     return m;
 }
 
-inline std::vector<double> rotary_frequencies(const model::PositionConfig& position, int64_t head_dim) {
-    return law::frequencies(model::trained_angle(one_layer(position, head_dim, 2048), 0).near).value();
+inline std::vector<double> rotary_frequencies(const Turning& turning, int64_t head_dim) {
+    return law::frequencies(model::trained_angle(one_layer(turning, head_dim, 2048), 0).near).value();
 }
 
 inline double angle_at(const law::Formula& angle, double position) {
@@ -36,9 +36,9 @@ inline double angle_at(const law::Formula& angle, double position) {
     return law::evaluate(angle, v);
 }
 
-inline TurnPlan plan_rotary(const model::PositionConfig& position, int64_t head_dim,
-                            const model::PostHocConfig& change, int64_t train_context, int64_t length) {
-    const model::ModelConfig m = one_layer(position, head_dim, train_context);
+inline TurnPlan plan_rotary(const Turning& turning, int64_t head_dim, const model::PostHocConfig& change,
+                            int64_t train_context, int64_t length) {
+    const model::ModelConfig m = one_layer(turning, head_dim, train_context);
     const law::Angle angle = model::changed_angle(m, 0, change, length);
     TurnPlan plan{.theta = law::frequencies(angle.near).value()};
     if (angle.far_from > 0) {  // the first pair has theta = 1

@@ -17,11 +17,11 @@ constexpr int64_t trained = 8, length = 24;
 model::ModelConfig mixed_reach() {
     model::ModelConfig m = tiny_model(8);
     m.train_context = trained;
-    m.attention.position.base = 50;
+    set_angle(m.attention, {"rope", 50});
     for (const char* name : {"window", "chunk", "full", "none"}) m.layouts[name] = m.attention;
     m.layouts["window"].window = 6;
     m.layouts["chunk"].chunk = 12;
-    m.layouts["none"].position.kind = model::PositionKind::nope;
+    m.layouts["none"].angle = "nope";
     m.pattern = {"window", "chunk", "full", "none"};
     return m;
 }

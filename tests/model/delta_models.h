@@ -53,8 +53,8 @@ inline std::vector<SmallModel> delta_models() {
         [](model::ModelConfig& m) {
             model::AttentionConfig global = m.attention;
             global.mixer = model::MixerKind::attention;
-            global.position.kind = model::PositionKind::nope;
-            global.scale.kind = "sqrt2logn";
+            global.angle = "nope";
+            add_law(global, "sqrt2logn", {{"r", starts("parity", model::Learning::layout)}});
             m.layouts = {{"gdn", m.attention}, {"global", global}};
             m.layers = 4;
             m.pattern = {"gdn", "gdn", "gdn", "global"};

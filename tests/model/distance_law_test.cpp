@@ -15,37 +15,34 @@ using namespace longreach::test;
 using doctest::Approx;
 
 TEST_CASE("scale_invariant: published values for tau = 10") {
-    const model::DistanceConfig config{"scale_invariant", 10};
+    const ScoreParameters config{{"tau", starts(10)}}, decayed{{"tau", starts(10)}, {"c", starts(1.75)}};
     const std::vector<int64_t> t = {0, 1, 3, 15, 63, 255, 1023, 4095, 16383, 65535};
     const std::vector<double> a = {1,       1.09116, 1.23480, 1.68303, 2.23064,
                                    2.74851, 3.20551, 3.61037, 3.97543, 4.30997};
     const std::vector<double> m = {0,       .19062,  .52473,   1.83258,  3.97575,
                                    6.55429, 9.27527, 12.03475, 14.80405, 17.57581};
     for (size_t i = 0; i < t.size(); ++i) {
-        const GainBias g = distance_transform(config, t[i], 0, 1);
+        const GainBias g = distance_transform("scale_invariant", config, t[i]);
         CHECK(std::abs(g.gain - a[i]) < 6e-6);
         CHECK(std::abs(g.bias + m[i]) < 6e-6);
     }
-    model::DistanceConfig decayed = config;
-    decayed.decay = 1.75;
     for (int64_t distance : t) {
-        const GainBias once = distance_transform(config, distance, 0, 1);
-        const GainBias more = distance_transform(decayed, distance, 0, 1);
+        const GainBias once = distance_transform("scale_invariant", config, distance);
+        const GainBias more = distance_transform("scale_invariant", decayed, distance);
         CHECK(more.gain == once.gain);
         CHECK(more.bias == 1.75 * once.bias);
     }
-    const GainBias plain = distance_transform({"none", 10}, 100, 0, 1);
-    CHECK(plain.gain == 1);
-    CHECK(plain.bias == 0);
+    const model::LayerScore plain = score_of({});
+    CHECK(value_at(plain.gain, law::Variable::t, 100) == 1);
+    CHECK(value_at(plain.bias, law::Variable::t, 100) == 0);
 }
 
 TEST_CASE("scale_invariant: unit Gaussian scores have the expected mass per decade") {
     // E[exp(a z - m)] = exp(a^2 / 2 - m), summed over distances.
-    const model::DistanceConfig config{"scale_invariant", 10};
     const auto mass = [&](int64_t begin, int64_t end) {
         double total = 0;
         for (int64_t t = begin; t < end; ++t) {
-            const GainBias g = distance_transform(config, t, 0, 1);
+            const GainBias g = distance_transform("scale_invariant", {}, t);
             total += std::exp(g.gain * g.gain / 2 + g.bias);
         }
         return total;
@@ -68,51 +65,44 @@ TEST_CASE(
     const auto written = [&](const std::string& formula) {
         return of([&](model::AttentionConfig& a) { a.score = json::Value(formula); });
     };
-    CHECK(of([](auto& a) { a.distance.kind = "scale_invariant"; }) == Approx(-1).epsilon(1e-12));
+    CHECK(written("scale_invariant") == Approx(-1).epsilon(1e-12));
     CHECK(of([](auto& a) {
-              a.distance = {"scale_invariant", 1000};
-              a.distance.decay = 0.75;
-              a.scale.kind = "logn";
+              add_law(a, "logn");
+              add_law(a, "scale_invariant", {{"tau", starts(1000)}, {"c", starts(0.75)}});
           }) == Approx(-0.75).epsilon(1e-12));
     CHECK(written("scale_invariant_heads") == Approx(-1).epsilon(1e-12));
     CHECK(written("z*sqrt(1 + t/8) - t/2") == Approx(-4).epsilon(1e-12));
     // Gains alone, biases alone, another power, another factor in each head, from some distance on, at one distance.
     CHECK(written("z*sqrt(1 + t/8)") == 0);
     CHECK(written("alibi") == 0);
-    CHECK(of([](auto& a) { a.distance.kind = "log_bias"; }) == 0);
+    CHECK(written("log_bias") == 0);
     CHECK(written("z*(1 + log1p(t)) - log1p(t)") == 0);
     CHECK(written("z*sqrt(1 + t/8) - t*(h + 1)/8") == 0);
     CHECK(written("z*sqrt(1 + t/8) - where(t < 4000, t, 4000)/2") == 0);
     CHECK(written("z*sqrt(1 + t/8) - where(t == 1000, 0, t)/2") == 0);
     // What learns, and what changes with the length of the sequence.
     CHECK(of([](auto& a) {
-              a.distance.kind = "scale_invariant";
-              a.distance.learn_decay = true;
+              add_law(a, "scale_invariant", {{"c", starts(1, model::Learning::layer)}});
           }) == 0);
     CHECK(written("z*sqrt(1 + t/T) - t/T") == 0);
 }
 
 TEST_CASE("log_bias: a penalty of decay log(1 + t/tau) and no gain") {
-    model::DistanceConfig config{"log_bias", 10};
     for (int64_t t : {0, 1, 10, 1000, 65535}) {
-        const double m = distance_transform({"scale_invariant", 10}, t, 0, 1).bias;
-        config.decay = 1;
-        CHECK(distance_transform(config, t, 0, 1).gain == 1);
-        CHECK(distance_transform(config, t, 0, 1).bias == m / 2);
-        config.decay = -0.5;
-        CHECK(distance_transform(config, t, 0, 1).bias == -m / 4);
+        const double m = distance_transform("scale_invariant", {}, t).bias;
+        CHECK(distance_transform("log_bias", {}, t).gain == 1);
+        CHECK(distance_transform("log_bias", {}, t).bias == m / 2);
+        CHECK(distance_transform("log_bias", {{"c", starts(-0.5)}}, t).bias == -m / 4);
     }
-    CHECK(prints_as(distance_transform({"log_bias", 1}, 1, 0, 1).bias, "-0.693147"));
+    CHECK(prints_as(distance_transform("log_bias", {{"tau", starts(1)}}, 1).bias, "-0.693147"));
 }
 
 TEST_CASE("si_interp: kappa 0, p 1 is scale_invariant") {
-    model::DistanceConfig config{"si_interp", 10};
-    config.kappa = 0;
-    config.p = 1;
+    const ScoreParameters config{{"kappa", starts(0)}, {"p", starts(1)}};
     for (int64_t t : {0, 1, 5, 100, 65535})
         for (double n : {1.0, 100.0, 65536.0}) {
-            const GainBias g = distance_transform(config, t, 0, 1);
-            const GainBias expected = distance_transform({"scale_invariant", 10}, t, 0, 1);
+            const GainBias g = distance_transform("si_interp", config, t);
+            const GainBias expected = distance_transform("scale_invariant", {}, t);
             CHECK(si_interp_row(config, n) == 0);
             CHECK(std::sqrt(g.gain) == expected.gain);
             CHECK(g.bias == expected.bias);
@@ -120,34 +110,28 @@ TEST_CASE("si_interp: kappa 0, p 1 is scale_invariant") {
 }
 
 TEST_CASE("si_interp: kappa 1, p 0, b = exp(-1/2), c 0 is sqrt2logn") {
-    model::DistanceConfig config{"si_interp", 10};
-    config.kappa = 1;
-    config.p = 0;
-    config.b = std::exp(-0.5);
-    config.c = 0;
-    model::ScaleConfig scale;
-    scale.kind = "sqrt2logn";
+    const ScoreParameters config{
+        {"kappa", starts(1)}, {"p", starts(0)}, {"b", starts(std::exp(-0.5))}, {"c", starts(0)}};
     for (int64_t t : {0, 1, 5, 100, 65535}) {
-        const GainBias g = distance_transform(config, t, 0, 1);
+        const GainBias g = distance_transform("si_interp", config, t);
         CHECK(g.gain == 1);
         CHECK(g.bias == 0);
         for (double n : {2.0, 3.0, 100.0, 65536.0})
             CHECK(std::sqrt(g.gain + si_interp_row(config, n)) ==
-                  Approx(scale_shape(scale, 64, 2048, n)).epsilon(1e-15));
+                  Approx(scale_shape("sqrt2logn", 64, 2048, n)).epsilon(1e-15));
         // n = 1: 0 up to rounding, either side.
         CHECK(std::abs(g.gain + si_interp_row(config, 1)) < 1e-15);
     }
 }
 
 TEST_CASE("si_interp: E[exp L] of a normal score is exp(1/2) (1 + t/tau)^-p for any kappa and n") {
-    model::DistanceConfig config{"si_interp", 7};
     for (double kappa : {0.0, 0.3, 1.0})
         for (double p : {-0.5, 0.0, 0.7, 2.0})
             for (int64_t t : {0, 3, 500})
                 for (double n : {1.0, 64.0, 5000.0}) {
-                    config.kappa = kappa;
-                    config.p = p;
-                    const GainBias g = distance_transform(config, t, 0, 1);
+                    const ScoreParameters config{
+                        {"tau", starts(7)}, {"kappa", starts(kappa)}, {"p", starts(p)}};
+                    const GainBias g = distance_transform("si_interp", config, t);
                     const double w = si_interp_row(config, n), square = g.gain + w;
                     const double expectation = std::exp(square / 2 + g.bias - w / 2);
                     CHECK(
@@ -184,11 +168,10 @@ TEST_CASE("alibi: slopes for any number of heads") {
 }
 
 TEST_CASE("alibi: a straight penalty with the slope of the head") {
-    const model::DistanceConfig config{"alibi"};
     const std::vector<double> slopes = alibi_slopes(6);
     for (int64_t h = 0; h < 6; ++h)
         for (int64_t t : {0, 1, 17, 65535}) {
-            const GainBias g = distance_transform(config, t, h, 6);
+            const GainBias g = distance_transform("alibi", {}, t, h, 6);
             CHECK(g.gain == 1);
             CHECK(g.bias == -slopes[static_cast<size_t>(h)] * static_cast<double>(t));
         }
@@ -216,12 +199,13 @@ struct Simulated {
 };
 
 // One query with keys at distances 0 .. n-1 and scores N(0, 1), multiplied by f and transformed by distance.
-Simulated simulate(int64_t n, int draws, double f, const model::DistanceConfig& distance, int64_t head = 0,
+// An empty name of a law leaves the scores as they are.
+Simulated simulate(int64_t n, int draws, double f, const std::string& law, int64_t head = 0,
                    int64_t heads = 1) {
     const Rng rng(2024, Purpose::test, static_cast<uint32_t>(n));
     std::vector<double> gain, bias;
     for (int64_t t = 0; t < n; ++t) {
-        const GainBias g = distance_transform(distance, t, head, heads);
+        const GainBias g = law.empty() ? GainBias() : distance_transform(law, {}, t, head, heads);
         gain.push_back(f * g.gain);
         bias.push_back(g.bias);
     }
@@ -297,11 +281,7 @@ void within_standard_errors(const char* what, const Mean& mean, double exact) {
 }  // namespace
 
 TEST_CASE("simulated attention: length scales, against the published table and the exact integrals") {
-    const auto shape = [](const std::string& kind, double n) {
-        model::ScaleConfig scale;
-        scale.kind = kind;
-        return scale_shape(scale, 64, 2048, n);
-    };
+    const auto shape = [](const char* law, double n) { return scale_shape(law, 64, 2048, n); };
     struct Case {
         const char* name;
         int64_t n;
@@ -337,7 +317,7 @@ TEST_CASE("simulated attention: length scales, against the published table and t
         CAPTURE(c.name);
         CAPTURE(c.n);
         const double n = static_cast<double>(c.n);
-        const Simulated s = simulate(c.n, c.draws, c.f, {});
+        const Simulated s = simulate(c.n, c.draws, c.f, "");
         check_published(s, c.row);
         within_standard_errors("E[1 / largest weight]", s.inverse_largest,
                                law::gaussian_inverse_largest_weight(n, c.f));
@@ -348,24 +328,24 @@ TEST_CASE("simulated attention: length scales, against the published table and t
 }
 
 TEST_CASE("simulated attention: distance laws, against the published table") {
-    const model::DistanceConfig invariant{"scale_invariant", 10}, bias{"log_bias", 10};
     SUBCASE("scale_invariant, 100 keys") {
-        check_published(simulate(100, 4000, 1, invariant), {"5.16", ".1142", "2.987", "1", "1.623", "", ""});
+        check_published(simulate(100, 4000, 1, "scale_invariant"),
+                        {"5.16", ".1142", "2.987", "1", "1.623", "", ""});
     }
     SUBCASE("scale_invariant, 1024 keys") {
-        check_published(simulate(1024, 1500, 1, invariant),
+        check_published(simulate(1024, 1500, 1, "scale_invariant"),
                         {"6.69", ".0841", "3.743", ".542", "1.623", "2.791", "3.434"});
     }
     SUBCASE("scale_invariant, 4096 keys") {
-        check_published(simulate(4096, 800, 1, invariant),
+        check_published(simulate(4096, 800, 1, "scale_invariant"),
                         {"7.31", ".0752", "4.070", ".4255", "1.621", "2.790", "3.428"});
     }
     SUBCASE("log_bias, 1024 keys") {
-        check_published(simulate(1024, 1500, 1, bias),
+        check_published(simulate(1024, 1500, 1, "log_bias"),
                         {"20.33", ".01167", "5.661", ".518", "1.818", "3.907", "6.109"});
     }
     SUBCASE("alibi, the last of 8 heads (slope 2^-8), 4096 keys") {
-        check_published(simulate(4096, 800, 1, {"alibi"}, 7, 8),
+        check_published(simulate(4096, 800, 1, "alibi", 7, 8),
                         {"38.7", ".0052", "6.05", ".322", "1.828", "4.013", "5.912"});
     }
 }

@@ -35,23 +35,23 @@ inline std::vector<SmallModel> gau_models() {
         [](model::AttentionConfig& a) {
             a.heads = 3;
             a.qk.kind = model::QkKind::kna;
-            a.scale.kind = "entinv";
+            add_law(a, "entinv");
         },
         true);
     attend("cosines, log n", [](model::AttentionConfig& a) {
         a.qk.kind = model::QkKind::cosa;
-        a.scale.kind = "cosa_logn";
+        add_law(a, "cosa_logn");
     });
     attend("scale-invariant, p-rope, sink, output norm", [](model::AttentionConfig& a) {
         a.qk.kind = model::QkKind::qk_rms_w;
-        a.distance.kind = "scale_invariant";
-        a.position.kind = model::PositionKind::p_rope;
+        add_law(a, "scale_invariant");
+        a.angle = "p_rope";
         a.sink = model::SinkKind::learned;
         a.output_norm = {model::OutputNorm::head, true};
     });
     attend("a factor and a forget gate by head, no positions", [](model::AttentionConfig& a) {
-        a.position.kind = model::PositionKind::nope;
-        a.scale.kind = "logn";
+        a.angle = "nope";
+        add_law(a, "logn");
         a.forget = model::ForgetKind::head;
     });
     attend("stick-breaking, chunks", [](model::AttentionConfig& a) {

@@ -25,9 +25,9 @@
 //   - for one number that acts on many channels (mixing weights, the gates and sinks of a head), the
 //     channels: if the scaled value is normed later, they cancel almost completely, since <dx, x> = 0 if
 //     only the direction of x matters;
-//   - for parameters that determine scores (queries, keys, their norms and convolutions, length scales,
-//     distance transforms), the numerators and the denominator of the softmax: its gradient is
-//     P_ij (dP_ij - Delta_i), a difference that is almost zero if a query sees few keys, or similar keys.
+//   - for parameters that determine scores (queries, keys, their norms and convolutions), the numerators and
+//     the denominator of the softmax: its gradient is P_ij (dP_ij - Delta_i), a difference that is almost zero
+//     if a query sees few keys, or similar keys.
 // A constant added to all keys of a query does not change its softmax, and if the output is normed, the
 // numerator alone has no effect either (<do, o> = 0). Biases of key norms, and of the key of a gated attention
 // unit, therefore have at least the S of the gains: both are sums of the same numbers, which gains weight with
@@ -44,9 +44,31 @@
 #include <cmath>
 
 #include "model/fixture.h"
+#include "model/laws_of_configs.h"
 #include "reference/evaluate.h"
 
 namespace longreach::test {
+
+// Of the laws of a score: no more than the 8 of any formula, which are a few by row and as many by distance.
+inline int64_t law_steps(const model::AttentionConfig& a) {
+    const auto learned = [&](const char* name) {
+        const auto it = a.params.find(name);
+        return it != a.params.end() && it->second.learn != model::Learning::by_law &&
+               it->second.learn != model::Learning::no;
+    };
+    int64_t steps = 0;
+    for (const std::string& law : reference::laws_of(a)) {
+        const bool by_distance =
+            std::find(distance_laws.begin(), distance_laws.end(), law) != distance_laws.end();
+        if (by_distance)  // if it learns: tau, division, logarithm, product or root
+            steps += learned("tau") || learned("c") || law.starts_with("kerple") ? 4 : 0;
+        else if (law::find_law(law) != nullptr || law == "z * r" || law.find("*tanh(z/") != law.npos)
+            steps += 2;  // r shape + b and the product with it; division and tanh of a softcap
+        else
+            steps += 8;
+    }
+    return std::min<int64_t>(steps, 8);
+}
 
 // Consecutive operations of a layer beyond the twenty that are counted for every layer.
 inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionConfig& a) {
@@ -81,12 +103,7 @@ inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionCo
         default:
             break;
     }
-    if (a.softcap > 0) steps += 2;                                // division, tanh
-    if (a.scale.kind != "none" || a.scale.learned()) steps += 2;  // r shape + b, product with it
-    if (a.written()) steps += 8;  // a few operations by row, and as many by distance
-    const bool kerple = a.distance.kind.starts_with("kerple");
-    if (a.distance.learn_tau || a.distance.learn_decay || kerple)
-        steps += 4;  // tau, division, logarithm, product or root
+    steps += law_steps(a);
     if (a.sink != model::SinkKind::none) ++steps;
     if (a.output_norm.kind != model::OutputNorm::none) steps += a.output_norm.gain ? 2 : 1;
     if (a.forget != model::ForgetKind::none) steps += 5;  // product, bias, log sigmoid, sum, difference
@@ -219,10 +236,9 @@ class Expected {
         return config_.layer_attention(std::stoll(name.substr(prefix.size())));
     }
     static bool decides_scores(const std::string& name) {
-        for (const char* part :
-             {"attention.q.", "attention.k.", "simplicial.q.", "simplicial.k.", "simplicial.k2.",
-              "attention.z.", "scale.", "distance.", "q_norm.", "k_norm.", "q_conv.", "k_conv.", "forget.",
-              "q_down", "q_up.", "kv_down", "k_up.", "k_shared."})
+        for (const char* part : {"attention.q.", "attention.k.", "simplicial.q.", "simplicial.k.",
+                                 "simplicial.k2.", "attention.z.", "q_norm.", "k_norm.", "q_conv.", "k_conv.",
+                                 "forget.", "q_down", "q_up.", "kv_down", "k_up.", "k_shared."})
             if (name.find(part) != std::string::npos) return true;
         return false;
     }

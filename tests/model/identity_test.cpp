@@ -45,7 +45,7 @@ model::ModelConfig middle_model() {
     m.attention.kv_heads = 3;
     m.attention.head_dim = 32;
     m.attention.window = 100;
-    m.attention.distance = {"scale_invariant", 10};
+    add_law(m.attention, "scale_invariant");
     return m;
 }
 
@@ -69,12 +69,12 @@ TEST_CASE("p-rope with p = 1 is rope and with p = 0 nope, bit for bit") {
     model::ModelConfig m = tiny_model();
     const Example example = random_example(m.vocab_size, 2, 40, false);
     const Step rope = run(m, example);
-    m.attention.position = {model::PositionKind::p_rope, 10000, 1, model::Spacing::geometric};
+    set_angle(m.attention, {"p_rope", 10000, 1});
     CHECK(same(run(m, example), rope));
-    m.attention.position.fraction = 0;
+    set_angle(m.attention, {"p_rope", 10000, 0});
     const Step none = run(m, example);
     CHECK_FALSE(same(none, rope));
-    m.attention.position.kind = model::PositionKind::nope;
+    set_angle(m.attention, {"nope"});
     CHECK(same(run(m, example), none));
 }
 
@@ -106,8 +106,8 @@ TEST_CASE("packed documents equal separate documents") {
     // Positions of a packed document are shifted, which rotary scores do not see but for rounding: the bound
     // of gradient_check.h. Without rotary only the order of sums may change.
     std::vector<model::ModelConfig> models = {tiny_model(), mixed_model(), tiny_model()};
-    models[2].attention.position.kind = model::PositionKind::nope;
-    models[2].attention.distance = {"scale_invariant", 2};
+    models[2].attention.angle = "nope";
+    add_law(models[2].attention, "scale_invariant", {{"tau", starts(2)}});
     for (const model::ModelConfig& m : models) {
         const int64_t length = 24;
         const std::vector<int64_t> starts = {0, 7, 8, 19, length};

@@ -24,15 +24,15 @@ inline std::vector<SmallModel> key_index_models() {
         [](model::ModelConfig&, model::AttentionConfig& a) {
             a.index_heads = 1;
             a.kv_heads = 1;
-            a.position.kind = model::PositionKind::nope;
+            a.angle = "nope";
         },
         true);
     add(
         "an index in one of two layers; length scale, distance, sinks, window, documents",
         [](model::ModelConfig& m, model::AttentionConfig& a) {
-            a.scale.kind = "logn";
-            a.distance.kind = "scale_invariant";
-            a.position.kind = model::PositionKind::p_rope;
+            add_law(a, "logn");
+            add_law(a, "scale_invariant");
+            a.angle = "p_rope";
             a.sink = model::SinkKind::learned;
             a.window = 9;
             model::AttentionConfig without = a;
@@ -44,7 +44,7 @@ inline std::vector<SmallModel> key_index_models() {
     add("an index, two passes, forget gates, softcap", [](model::ModelConfig& m, model::AttentionConfig& a) {
         m.loops = 2;
         a.forget = model::ForgetKind::head;
-        a.softcap = 3;
+        add_law(a, "3*tanh(z/3)");
     });
     add("an index, latents, turning shared channels", [](model::ModelConfig&, model::AttentionConfig& a) {
         a.qk.kind = model::QkKind::none;
@@ -52,7 +52,7 @@ inline std::vector<SmallModel> key_index_models() {
     });
     add("an index, latents without positions", [](model::ModelConfig&, model::AttentionConfig& a) {
         a.qk.kind = model::QkKind::none;
-        a.position.kind = model::PositionKind::nope;
+        a.angle = "nope";
         a.latent = {12, 0, 8};
     });
     add("an index in gated attention units", [](model::ModelConfig&, model::AttentionConfig& a) {

@@ -102,23 +102,23 @@ TEST_CASE("contradictions between sizes") {
 }
 
 TEST_CASE("keys without effect are reported where the user wrote them") {
-    const model::ModelConfig m = tiny_model();  // rope, qk_rms, no distance, no softcap, untied
-    const Paths idle = {"model.attention.position.fraction", "model.attention.position.spacing",
-                        "model.attention.distance.tau",      "model.head.softcap.cap",
-                        "model.head.softcap.shift",          "model.head.softcap.temperature"};
+    model::ModelConfig m = tiny_model();  // rope, qk_rms, no law, no softcap, untied
+    m.attention.params = {{"base", starts(500)}, {"fraction", starts(0.3)}, {"tau", starts(3)}};
+    const Paths idle = {"model.attention.params.fraction", "model.attention.params.tau",
+                        "model.head.softcap.cap", "model.head.softcap.shift",
+                        "model.head.softcap.temperature"};
     CHECK(problems(m, idle) == idle);
-    CHECK(problems(m, {"model.attention.position.base", "model.attention.qk.eps", "model.init.zero_head"})
+    CHECK(problems(m, {"model.attention.params.base", "model.attention.qk.eps", "model.init.zero_head"})
               .empty());
     model::ModelConfig other = m;
-    other.attention.position.kind = model::PositionKind::nope;
+    other.attention.angle = "nope";
     other.attention.qk.kind = model::QkKind::none;
     other.head.tied = true;
-    const Paths now_idle = {"model.attention.position.base", "model.attention.qk.eps",
-                            "model.init.zero_head"};
+    const Paths now_idle = {"model.attention.params.base", "model.attention.qk.eps", "model.init.zero_head"};
     CHECK(problems(other, now_idle) == now_idle);
     other = m;
-    other.attention.position.kind = model::PositionKind::p_rope;
-    other.attention.distance.kind = "scale_invariant";
+    other.attention.angle = "p_rope";
+    other.attention.score = "scale_invariant";
     other.head.softcap.kind = Softcap::sigmoid;
     CHECK(problems(other, idle).empty());
     other.head.softcap.kind = Softcap::tanh;

@@ -44,8 +44,8 @@ TEST_CASE("the layer in the name of a parameter") {
     const auto rest = [](const char* name) { return std::string(model::ParamName(name).rest); };
     CHECK(layer("layers.0.mlp.up.weight") == 0);
     CHECK(rest("layers.0.mlp.up.weight") == "mlp.up.weight");
-    CHECK(layer("layers.123.attention.scale.r") == 123);
-    CHECK(rest("layers.123.attention.scale.r") == "attention.scale.r");
+    CHECK(layer("layers.123.attention.score.r") == 123);
+    CHECK(rest("layers.123.attention.score.r") == "attention.score.r");
     for (const char* whole : {"embedding.weight", "layers", "layers.", "layers.7", "layers.x.r",
                               "layers.3x.r", "my.layers.3.r", ""}) {
         CAPTURE(whole);

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "model/gradient_check.h"
+#include "model/laws.h"
 
 using namespace longreach;
 using namespace longreach::test;
@@ -20,11 +21,11 @@ model::ModelConfig mixed_positions() {
     m.init.zero_projections = m.init.zero_head = false;
     m.attention.heads = 2;
     m.attention.head_dim = 12;
-    m.attention.position.base = 50;
+    set_angle(m.attention, {"rope", 50});
     m.layouts["half"] = m.attention;
-    m.layouts["half"].position = {model::PositionKind::p_rope, 20, 0.67, model::Spacing::linspace};
+    set_angle(m.layouts["half"], {"p_rope_linspace", 20, 0.67});
     m.layouts["none"] = m.attention;
-    m.layouts["none"].position.kind = model::PositionKind::nope;
+    set_angle(m.layouts["none"], {"nope"});
     m.layouts["full"] = m.attention;
     m.pattern = {"full", "half", "none"};
     return m;
@@ -101,7 +102,8 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("clip_logn changes the factor of z alone, beside every distance, by keys and as a formula") {
+TEST_CASE(
+    "clip_logn changes the factor of z alone, whatever follows: every law of distance by name, one as a formula") {
     model::PostHocConfig change;
     change.scale = "clip_logn";
     reference::PostHoc other;
@@ -119,27 +121,25 @@ TEST_CASE("clip_logn changes the factor of z alone, beside every distance, by ke
         }
         CHECK(moved > 10 * bound);
     };
-    const auto with = [](const std::string& kind) {
+    const auto with = [](const std::string& law) {
         model::ModelConfig m = mixed_positions();
-        for (auto& [name, layout] : m.layouts) layout.distance.kind = kind;
+        for (auto& [name, layout] : m.layouts) add_law(layout, law);
         return m;
     };
-    for (const std::string kind : {"scale_invariant", "log_bias", "alibi", "kerple_log", "kerple_power"}) {
-        CAPTURE(kind);
-        agrees(with(kind), with(kind));
+    for (const std::string law : {"scale_invariant", "log_bias", "alibi", "kerple_log", "kerple_power"}) {
+        CAPTURE(law);
+        agrees(with(law), with(law));
     }
-    model::ModelConfig written = mixed_positions();
-    for (auto& [name, layout] : written.layouts) layout.score = "z - 2^(-4*(h + 1))*t";
-    agrees(written, with("alibi"));
-    model::ModelConfig capped = with("alibi");
-    for (auto& [name, layout] : capped.layouts) layout.softcap = 0.5;
+    agrees(with("z - 2^(-4*(h + 1))*t"), with("alibi"));
+    model::ModelConfig capped = with("0.5*tanh(z/0.5)");
+    for (auto& [name, layout] : capped.layouts) add_law(layout, "alibi");
     agrees(capped, capped);
 }
 
 TEST_CASE("top_k: the keys or blocks with the largest scores, at every length, as the reference has them") {
     model::ModelConfig m = mixed_positions();
     m.layouts["full"].kv_heads = 1;
-    m.layouts["full"].distance.kind = "scale_invariant";
+    add_law(m.layouts["full"], "scale_invariant");
     m.layouts["full"].window = 9;
     m.layouts["half"].qk.kind = model::QkKind::none;
     m.layouts["half"].latent = {12, 4, 0};
@@ -227,7 +227,7 @@ TEST_CASE("evaluation beyond the context of a scaled training agrees with the re
         CAPTURE(scaling.kind);
         CAPTURE(c.name);
         model::ModelConfig m = mixed_positions();
-        for (auto& [name, layout] : m.layouts) layout.position.scaling = scaling;
+        for (auto& [name, layout] : m.layouts) layout.angle_scaling = scaling;
         ModelFixture fixture(m, {.sequences = 2, .length = length, .document_mask = true});
         const std::vector<double> expected =
             reference::losses(m, fixture.named_weights(), example, c.reference);
@@ -297,7 +297,7 @@ TEST_CASE("rerope: a window as long as the text is plain rotary; leaky_rerope: a
 
 TEST_CASE("rerope and leaky_rerope leave the distances of learned and fixed distance forms alone") {
     model::ModelConfig m = mixed_positions();
-    for (auto& [name, layout] : m.layouts) layout.distance.kind = "scale_invariant";
+    for (auto& [name, layout] : m.layouts) add_law(layout, "scale_invariant");
     const Example example = random_example(m.vocab_size, 2, length, true);
     model::PostHocConfig change;
     change.kind = "rerope";

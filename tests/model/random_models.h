@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,11 +13,53 @@
 #include "base/rng.h"
 #include "model/laws_of_configs.h"
 #include "model/small_models.h"
+#include "reference/inputs.h"
 
 namespace longreach::test {
 
-inline bool is_for_cosines(const std::string& kind) {
-    return kind == "gammalogn" || kind == "cosa_const" || kind == "cosa_logn" || kind == "qknorm_g";
+// Factors as formulas: after a softcap of <q, k>, where their names would ask for <q, k> again, and with names of their own
+// for parameters that a law of distance has, too.
+struct WrittenLaw {
+    std::string law, formula;
+    std::map<std::string, std::string> renamed{};
+};
+inline const std::vector<WrittenLaw> written_laws = {
+    {"gammalogn", "z * gamma*log(n)"},
+    {"cosa_const", "z * 4*log(L/2)"},
+    {"cosa_logn", "z * 4*log(n)"},
+    {"qknorm_g", "z * g"},
+    {"logn_bias", "z * (s*log(n) + shift)", {{"b", "shift"}}},
+    {"logn_abc", "z * r*log(rate*n + late)", {{"b", "rate"}, {"c", "late"}}},
+    {"sqrt_abc",
+     "z * r*(shift + sqrt(2*log(rate*n + late)))",
+     {{"a", "shift"}, {"b", "rate"}, {"c", "late"}}}};
+
+// Appends the formula of a law, with its parameters in full.
+inline void add_written_law(model::AttentionConfig& a, const std::string& law,
+                            const ScoreParameters& params) {
+    const auto written = std::find_if(written_laws.begin(), written_laws.end(),
+                                      [&](const WrittenLaw& w) { return w.law == law; });
+    ScoreParameters own;
+    for (const law::Parameter& p : law::find_law(law)->parameters) {
+        const auto it = params.find(p.name);
+        model::ScoreParameterConfig c = it == params.end() ? model::ScoreParameterConfig() : it->second;
+        if (c.init.is_null()) c.init = p.init;
+        if (c.learn == model::Learning::by_law)
+            c.learn = p.learn == law::Sharing::head    ? model::Learning::head
+                      : p.learn == law::Sharing::layer ? model::Learning::layer
+                                                       : model::Learning::no;
+        const auto other = written->renamed.find(p.name);
+        own[other == written->renamed.end() ? p.name : other->second] = c;
+    }
+    add_law(a, written->formula, own);
+}
+
+// What a text of a score is: a law, "softcap" or "factor", a factor without a law.
+inline std::string law_of(const std::string& text) {
+    for (const WrittenLaw& w : written_laws)
+        if (w.formula == text) return w.law;
+    if (text == "z * r") return "factor";
+    return text.find("*tanh(") != text.npos ? "softcap" : text;
 }
 
 class RandomVariant {
@@ -61,6 +104,10 @@ class RandomVariant {
             m.layouts = {{"even", attention()}, {"odd", attention()}};
             m.pattern = {"even", "odd"};
             if (m.layers > 2 && flag()) m.last = "odd";
+            // Layouts with laws of their own have no parameter in common.
+            for (auto& [name, layout] : m.layouts)
+                for (auto& [parameter, p] : layout.params)
+                    if (p.learn == model::Learning::model) p.learn = model::Learning::layout;
         }
         if (m.residual.smear || needs_sparse_channels_) m.width = std::max<int64_t>(m.width, 12);
         const bool one_output =
@@ -100,12 +147,11 @@ class RandomVariant {
                             : static_cast<model::QkKind>(below(12));
         a.qk.eps = flag() ? 1e-6 : between(0.005, 0.5);
         a.qk.eps_per_head = a.qk.kind == model::QkKind::qk_rms_eps && flag();
-        a.scale = scale(a.qk.kind);
-        a.distance = distance();
-        a.position = {static_cast<model::PositionKind>(below(3)), between(5, 20000), rng_.uniform(drawn_++),
-                      flag() ? model::Spacing::geometric : model::Spacing::linspace};
-        if (a.distance.kind == "alibi") a.position.kind = model::PositionKind::nope;
-        if (one_in(4)) a.softcap = between(1, 8);
+        const DrawnLaw factor = factor_law(a), distance = distance_law();
+        Turning turning = random_turning([&](int64_t n) { return below(n); },
+                                         [&](double low, double high) { return between(low, high); });
+        if (distance.name == "alibi") turning.angle = "nope";
+        const double softcap = one_in(4) ? between(1, 8) : 0;
         a.sink = one_in(2) ? model::SinkKind::none : static_cast<model::SinkKind>(below(3));
         a.output_norm = {one_in(2) ? model::OutputNorm::none : static_cast<model::OutputNorm>(below(3)),
                          false};
@@ -116,77 +162,123 @@ class RandomVariant {
         a.post_norm = !peri_ && one_in(5);
         if (one_in(4)) a.forget = model::ForgetKind::head;
         const bool softmax_only = a.sink != model::SinkKind::none || a.forget != model::ForgetKind::none ||
-                                  a.distance.kind == "si_interp";
+                                  distance.name == "si_interp";
         if (one_in(3) && !softmax_only && a.window != 1 && a.chunk != 1)
             a.normaliser = model::Normaliser::stick_breaking;
-        make_latent(a);
+        make_latent(a, is_for_cosines(factor.name), turning);
+        set_angle(a, turning);
+        add_laws(a, factor, distance, softcap);
         return a;
+    }
+
+    struct DrawnLaw {
+        std::string name{};  // "": none
+        ScoreParameters params{};
+    };
+    static void add_laws(model::AttentionConfig& a, const DrawnLaw& factor, const DrawnLaw& distance,
+                         double softcap) {
+        const bool cosines = is_for_cosines(factor.name);
+        if (softcap > 0) add_law(a, fmt::format("{0}*tanh({1}/{0})", softcap, cosines ? "dot" : "z"));
+        if ((cosines && softcap > 0) || share_parameters(factor.name, distance.name))
+            add_written_law(a, factor.name, factor.params);
+        else if (!factor.name.empty())
+            add_law(a, factor.name, factor.params);
+        if (!distance.name.empty()) add_law(a, distance.name, distance.params);
+    }
+    static bool share_parameters(const std::string& a, const std::string& b) {
+        const law::NamedLaw *first = law::find_law(a), *second = law::find_law(b);
+        if (first == nullptr || second == nullptr) return false;
+        for (const law::Parameter& p : first->parameters)
+            for (const law::Parameter& other : second->parameters)
+                if (p.name == other.name) return true;
+        return false;
     }
 
     // In one layout of five keys and values of a latent, without what contradicts it. Its numbers are drawn apart, so
     // that they change no other variant.
-    void make_latent(model::AttentionConfig& a) {
+    void make_latent(model::AttentionConfig& a, bool cosines, Turning& turning) {
         const Rng rng(18, Purpose::test, stream_);
         const auto below = [&](uint64_t n) {
             return static_cast<int64_t>(rng.below(drawn_of_latents_++, n));
         };
-        if (below(5) > 0 || hybrid_ || mixes_values_ || is_for_cosines(a.scale.kind)) return;
+        if (below(5) > 0 || hybrid_ || mixes_values_ || cosines) return;
         a.kv_heads = 0;
         a.qk = {model::QkKind::none};
         a.conv = {};
-        const bool turns = a.position.kind != model::PositionKind::nope;
+        const bool turns = turning.angle != "nope";
         const int64_t shared = a.head_dim == 4 ? 0 : turns ? 4 : 4 * below(2);
-        if (turns && shared == 0) a.position.kind = model::PositionKind::nope;
+        if (shared == 0) turning.angle = "nope";
         a.latent = {4 * (1 + below(4)), shared, below(2) == 0 ? 4 + below(12) : 0};
     }
 
-    model::ScaleConfig scale(model::QkKind qk) {
-        model::ScaleConfig s;
-        const bool unit = qk == model::QkKind::qk_l2 || qk == model::QkKind::cosa;
+    // With score_base and score_count.
+    DrawnLaw factor_law(model::AttentionConfig& a) {
+        DrawnLaw drawn;
+        const bool unit = a.qk.kind == model::QkKind::qk_l2 || a.qk.kind == model::QkKind::cosa;
         do {
-            s.kind = one_in(4) ? "none" : scale_kinds[static_cast<size_t>(below(21))];
-            if (qk == model::QkKind::cosa && !is_for_cosines(s.kind)) {
+            const int64_t index = one_in(4) ? 0 : below(static_cast<int64_t>(count_laws.size()) + 1);
+            drawn.name = index == 0 ? "" : count_laws[static_cast<size_t>(index - 1)];
+            if (a.qk.kind == model::QkKind::cosa && !is_for_cosines(drawn.name)) {
                 const char* laws[] = {"gammalogn", "cosa_const", "cosa_logn", "qknorm_g"};
-                s.kind = laws[below(4)];
+                drawn.name = laws[below(4)];
             }
-        } while (is_for_cosines(s.kind) && !unit);
-        const bool multiplier = s.granularity_used() != model::ScaleGranularity::fixed;
-        if (multiplier || s.kind == "none") {
-            s.granularity =
-                one_in(3) ? model::ScaleGranularity::fixed : static_cast<model::ScaleGranularity>(below(5));
-            if (one_in(3)) s.base = between(0.1, 0.6);
+        } while (is_for_cosines(drawn.name) && !unit);
+        const std::string r = drawn.name.empty() ? "r" : factor_parameter(drawn.name);
+        if (!r.empty()) {
+            model::ScoreParameterConfig& p = drawn.params[r];
+            p.learn = one_in(3) ? model::Learning::no : static_cast<model::Learning>(below(6));
+            if (one_in(3)) a.score_base = between(0.1, 0.6);
         }
-        if (multiplier) {
-            s.init = static_cast<model::ScaleInit>(below(3));
-            s.r = between(0.4, 1.2);
-            s.bias = between(-0.5, 0.5);
+        if (drawn.name.empty()) {
+            if (drawn.params[r].learn > model::Learning::no) drawn.name = "z * r";
+            drawn.params[r].init = 1;
+        } else if (!r.empty()) {
+            const int64_t init = below(3);  // by the law, parity, a value
+            const double value = between(0.4, 1.2), bias = between(-0.5, 0.5);
+            if (init > 0) drawn.params[r].init = init == 1 ? json::Value("parity") : json::Value(value);
+            if (drawn.name == "logn_bias") drawn.params["b"] = starts(bias, drawn.params[r].learn);
+            const bool parity = init == 1 || (init == 0 && drawn.name == "gammalogn");
+            if (is_for_cosines(drawn.name) && !parity) a.score_base = 0;  // which has no effect there
         }
-        s.a = between(0, 0.5);
-        s.b = between(0.1, 1);
-        s.c = between(0.95, 2);
-        s.target = between(1.5, 5);
-        s.attn_scale = between(0.1, 0.5);
-        s.floor_scale = 2 + below(6);
-        s.attn_temperature_len = 2 + below(8);
-        s.scale_n = static_cast<model::ScaleCount>(below(4));
-        if (s.scale_n == model::ScaleCount::document && !documents_) s.scale_n = model::ScaleCount::automatic;
-        return s;
+        const std::pair<const char*, double> constants[] = {
+            {"a", between(0, 0.5)},
+            {"b", between(0.1, 1)},
+            {"c", between(0.95, 2)},
+            {"C", between(1.5, 5)},
+            {"scale", between(0.1, 0.5)},
+            {"floor_scale", static_cast<double>(2 + below(6))},
+            {"length", static_cast<double>(2 + below(8))}};
+        if (const law::NamedLaw* law = law::find_law(drawn.name))
+            for (const law::Parameter& p : law->parameters)
+                for (const auto& [name, value] : constants)
+                    if (p.name == name && drawn.params.count(name) == 0) drawn.params[name] = starts(value);
+        a.score_count = static_cast<model::ScoreCount>(below(4));
+        if (a.score_count == model::ScoreCount::document && !documents_)
+            a.score_count = model::ScoreCount::automatic;
+        return drawn;
     }
 
-    model::DistanceConfig distance() {
-        model::DistanceConfig c;
-        c.kind = one_in(4) ? "none" : distance_kinds[static_cast<size_t>(below(7))];
-        c.tau = between(0.3, 20);
-        if (c.kind == "scale_invariant" || c.kind == "log_bias") {
-            c.learn_tau = flag();
-            c.learn_decay = flag();
-            c.decay = flag() ? 1 : between(0.5, 1.5);
+    DrawnLaw distance_law() {
+        const int64_t index = one_in(4) ? 0 : below(static_cast<int64_t>(distance_laws.size()) + 1);
+        DrawnLaw drawn;
+        if (index > 0) drawn.name = distance_laws[static_cast<size_t>(index - 1)];
+        const double tau = between(0.3, 20);
+        if (drawn.name == "scale_invariant" || drawn.name == "log_bias") {
+            const bool learn_tau = flag(), learn_c = flag();
+            const double c = flag() ? 1 : between(0.5, 1.5);
+            using enum model::Learning;
+            drawn.params = {{"tau", starts(tau, learn_tau ? layer : by_law, learn_tau)},
+                            {"c", starts(c, learn_c ? layer : by_law)}};
         }
-        c.kappa = rng_.uniform(drawn_++);
-        c.p = between(0, 1.5);
-        c.b = between(0.1, 1);
-        c.c = between(0.95, 2);
-        return c;
+        const double kappa = rng_.uniform(drawn_++), p = between(0, 1.5), b = between(0.1, 1),
+                     c = between(0.95, 2);
+        if (drawn.name == "si_interp")
+            drawn.params = {{"tau", starts(tau)},
+                            {"kappa", starts(kappa)},
+                            {"p", starts(p)},
+                            {"b", starts(b)},
+                            {"c", starts(c)}};
+        return drawn;
     }
 
     int64_t below(int64_t n) { return static_cast<int64_t>(rng_.below(drawn_++, static_cast<uint64_t>(n))); }
@@ -238,23 +330,31 @@ inline std::set<std::string> features(const SmallModel& small) {
         if (a.latent) add("latent.queries", a.latent.queries > 0);
         add("window", a.window > 0);
         add("chunk", a.chunk > 0);
-        add("position.kind", a.position.kind);
-        if (a.position.kind == model::PositionKind::p_rope) add("spacing", a.position.spacing);
+        add("angle", a.written_angle());
         add("qk.kind", a.qk.kind);
         if (a.qk.kind == model::QkKind::qk_rms_eps) add("eps_per_head", a.qk.eps_per_head);
-        add("scale.kind", a.scale.kind);
-        add("scale.granularity", a.scale.granularity_used());
-        if (a.scale.kind != "none") add("scale.n", a.scale.scale_n);
-        if (a.scale.kind == "none") add("learned factor", a.scale.learned());
-        if (a.scale.kind == "logn_bias") add("learned b", a.scale.learned());
-        if (a.scale.learned()) add("scale.init", a.scale.init);
-        add("scale.base", a.scale.base > 0);
-        add("distance.kind", a.distance.kind);
-        if (a.distance.kind == "scale_invariant" || a.distance.kind == "log_bias") {
-            add("learn_tau", a.distance.learn_tau);
-            add("learn_decay", a.distance.learn_decay);
+        add("score_base", a.score_base > 0);
+        const std::vector<std::string> laws = reference::laws_of(a);
+        add("laws", std::min<size_t>(laws.size(), 3));
+        for (const std::string& text : laws) {
+            const std::string law = law_of(text);
+            add("law", law);
+            const bool counts = std::find(count_laws.begin(), count_laws.end(), law) != count_laws.end();
+            if (counts) add("written", text != law);
+            const auto learn = [&](const char* name) { return a.params.at(name).learn; };
+            if (counts) add("score_count", a.score_count);
+            if (law == "logn_bias")
+                add("learned b", learn(text == law ? "b" : "shift") != model::Learning::no);
+            if (law == "scale_invariant" || law == "log_bias") {
+                add("learned tau", learn("tau") == model::Learning::layer);
+                add("learned c", learn("c") == model::Learning::layer);
+            }
+            const std::string r = law == "factor" ? "r" : counts ? factor_parameter(law) : "";
+            if (r.empty()) continue;
+            add("learning", a.params.at(r).learn);
+            const json::Value& init = a.params.at(r).init;
+            add("first factor", init.is_null() ? "of the law" : init.is_string() ? "parity" : "value");
         }
-        add("attention softcap", a.softcap > 0);
         add("sink", a.sink);
         if (a.conv.size > 0) {
             add("conv.size", a.conv.size);
@@ -299,14 +399,12 @@ inline std::vector<std::string> known_features() {
                             "grouped",
                             "window",
                             "chunk",
-                            "spacing",
                             "eps_per_head",
-                            "learned factor",
+                            "score_base",
+                            "written",
                             "learned b",
-                            "scale.base",
-                            "learn_tau",
-                            "learn_decay",
-                            "attention softcap",
+                            "learned tau",
+                            "learned c",
                             "conv.queries",
                             "conv.keys",
                             "conv.values",
@@ -321,19 +419,23 @@ inline std::vector<std::string> known_features() {
                             "latent.shared",
                             "latent.queries"})
         values(key, 0, 2);
-    for (const char* key :
-         {"norm.placement", "softcap", "position.kind", "scale.init", "sink", "output_norm"})
-        values(key, 0, 3);
+    for (const char* key : {"norm.placement", "softcap", "sink", "output_norm"}) values(key, 0, 3);
     values("gau", 0, 2);
     values("loops", 0, 2);
     values("mlp.kind", 0, 4);
     values("gate.kind", 0, 4);
     values("conv.size", 2, 3);
-    values("scale.n", 0, 4);
-    values("scale.granularity", 1, 4);
-    for (const std::string& kind : distance_kinds) all.push_back("distance.kind=" + kind);
+    values("score_count", 0, 4);
+    values("laws", 0, 4);
+    values("learning", 0, 6);
     values("qk.kind", 0, 12);
-    for (const std::string& kind : scale_kinds) all.push_back("scale.kind=" + kind);
+    for (const std::vector<std::string>& laws :
+         {count_laws, distance_laws, std::vector<std::string>{"softcap", "factor"}})
+        for (const std::string& law : laws) all.push_back("law=" + law);
+    for (const char* angle : {"rope", "p_rope", "p_rope_linspace", "nope"})
+        all.push_back(fmt::format("angle={}", angle));
+    for (const char* start : {"of the law", "parity", "value"})
+        all.push_back(fmt::format("first factor={}", start));
     return all;
 }
 

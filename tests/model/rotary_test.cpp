@@ -17,7 +17,7 @@ using doctest::Approx;
 
 namespace {
 
-const model::PositionConfig rope{model::PositionKind::rope, 10000};
+const Turning rope;
 const std::vector<std::string> every_method = {"none",   "pi",        "ntk",         "ntk_old",
                                                "ntk_su", "ntk_mixed", "ntk_dynamic", "yarn",
                                                "llama3", "rerope",    "leaky_rerope"};
@@ -31,7 +31,7 @@ model::PostHocConfig method(const std::string& kind, double factor = 0) {
 
 // What rope over `channels` channels with this base would have, at every index.
 std::vector<double> plain_rope(double base, int64_t channels) {
-    return rotary_frequencies({model::PositionKind::rope, base}, channels);
+    return rotary_frequencies({"rope", base}, channels);
 }
 
 // Equal up to roundings of a power and its exponent: |log theta| < 16, half an ulp each of a few operations.
@@ -46,7 +46,7 @@ void check_same(const std::vector<double>& a, const std::vector<double>& b) {
 }  // namespace
 
 TEST_CASE("rotary frequencies: full rope") {
-    const auto theta = rotary_frequencies({model::PositionKind::rope, 10000}, 128);
+    const auto theta = rotary_frequencies({}, 128);
     REQUIRE(theta.size() == 64);
     CHECK(theta[0] == 1);
     CHECK(theta[32] == Approx(0.01));
@@ -55,16 +55,14 @@ TEST_CASE("rotary frequencies: full rope") {
 }
 
 TEST_CASE("rotary frequencies: both forms of half-truncated rope at d = 128, published digits") {
-    const auto linear =
-        rotary_frequencies({model::PositionKind::p_rope, 1024, 0.5, model::Spacing::linspace}, 128);
+    const auto linear = rotary_frequencies({"p_rope_linspace", 1024}, 128);
     REQUIRE(linear.size() == 32);
     CHECK(linear[0] == 1);
     CHECK(linear[1] == Approx(0.799638).epsilon(1e-6));
     CHECK(linear[30] == Approx(0.00122126).epsilon(5e-6));
     CHECK(linear[31] == Approx(0.000976562).epsilon(1e-6));
 
-    const auto geometric =
-        rotary_frequencies({model::PositionKind::p_rope, 1048576, 0.5, model::Spacing::geometric}, 128);
+    const auto geometric = rotary_frequencies({"p_rope", 1048576}, 128);
     REQUIRE(geometric.size() == 32);
     CHECK(geometric[0] == 1);
     CHECK(geometric[1] == Approx(0.805245).epsilon(1e-6));
@@ -76,14 +74,13 @@ TEST_CASE("rotary frequencies: both forms of half-truncated rope at d = 128, pub
 }
 
 TEST_CASE("p-rope keeps the highest frequencies as they are; 1 is rope, 0 is nope") {
-    const auto rope = rotary_frequencies({model::PositionKind::rope, 10000}, 64);
+    const auto rope = rotary_frequencies({}, 64);
     const auto kept = [](double fraction, int64_t head_dim) {
-        return rotary_frequencies({model::PositionKind::p_rope, 10000, fraction, model::Spacing::geometric},
-                                  head_dim);
+        return rotary_frequencies({"p_rope", 10000, fraction}, head_dim);
     };
     CHECK(kept(1, 64) == rope);
     CHECK(kept(0, 64).empty());
-    CHECK(rotary_frequencies({model::PositionKind::nope, 10000}, 64).empty());
+    CHECK(rotary_frequencies({"nope"}, 64).empty());
     for (double fraction : {0.01, 0.25, 0.3, 0.5, 0.75, 0.99}) {
         const auto theta = kept(fraction, 64);
         CHECK(theta.size() == static_cast<size_t>(fraction * 32));
@@ -93,33 +90,28 @@ TEST_CASE("p-rope keeps the highest frequencies as they are; 1 is rope, 0 is nop
     CHECK(kept(0.7, 20).size() == 7);
     CHECK(kept(0.29, 200).size() == 29);
     // One pair spaced linearly: no division by zero.
-    CHECK(rotary_frequencies({model::PositionKind::p_rope, 1024, 0.5, model::Spacing::linspace}, 4) ==
-          std::vector<double>{1});
+    CHECK(rotary_frequencies({"p_rope_linspace", 1024}, 4) == std::vector<double>{1});
 }
 
 TEST_CASE("up to the trained length, and without rotary, every method leaves a layer as it was") {
-    const std::vector<model::PositionConfig> positions = {
-        rope,
-        {model::PositionKind::p_rope, 10000, 0.5, model::Spacing::geometric},
-        {model::PositionKind::p_rope, 1024, 0.5, model::Spacing::linspace},
-        {model::PositionKind::p_rope, 10000, 0, model::Spacing::geometric},
-        {model::PositionKind::nope, 10000}};
+    const std::vector<Turning> turnings = {
+        rope, {"p_rope"}, {"p_rope_linspace", 1024}, {"p_rope", 10000, 0}, {"nope"}};
     const auto unchanged = [](const TurnPlan& plan, const std::vector<double>& theta) {
         return plan.theta == theta && !plan.far && plan.logit_factor == 1;
     };
     for (const std::string& kind : every_method)
         for (const std::string scale : {"none", "clip_logn", "yarn_temp"})
             for (double factor : {0.0, 4.0})
-                for (const model::PositionConfig& position : positions) {
+                for (const Turning& turning : turnings) {
                     CAPTURE(kind);
                     model::PostHocConfig post_hoc = method(kind, factor);
                     post_hoc.scale = scale;
-                    const std::vector<double> trained = rotary_frequencies(position, 64);
+                    const std::vector<double> trained = rotary_frequencies(turning, 64);
                     for (int64_t length : {1, 511, 512})
-                        CHECK(unchanged(plan_rotary(position, 64, post_hoc, 512, length), trained));
+                        CHECK(unchanged(plan_rotary(turning, 64, post_hoc, 512, length), trained));
                     const bool changes = !trained.empty() && !(kind == "none" && scale != "yarn_temp");
-                    CHECK(unchanged(plan_rotary(position, 64, post_hoc, 512, 2048), trained) != changes);
-                    CHECK(plan_rotary(position, 64, post_hoc, 512, 2048).theta.size() == trained.size());
+                    CHECK(unchanged(plan_rotary(turning, 64, post_hoc, 512, 2048), trained) != changes);
+                    CHECK(plan_rotary(turning, 64, post_hoc, 512, 2048).theta.size() == trained.size());
                 }
 }
 
@@ -150,20 +142,14 @@ TEST_CASE("ntk: published bases; the slowest pair is divided by the factor, the 
 TEST_CASE("ntk: with p-rope the base is that of rope over the rotated channels") {
     // Geometric spacing, half of 128 channels, base 1024^2: rope over 64 channels with base 1024.
     const double stretched = 1024 * std::pow(8, 64.0 / 62);
-    check_same(plan_rotary({model::PositionKind::p_rope, 1048576, 0.5, model::Spacing::geometric}, 128,
-                           method("ntk", 8), 512, 600)
-                   .theta,
+    check_same(plan_rotary({"p_rope", 1048576}, 128, method("ntk", 8), 512, 600).theta,
                plain_rope(stretched, 64));
     // Linear spacing: the slowest pair 1/base becomes 1/(8 base).
-    check_same(
-        plan_rotary({model::PositionKind::p_rope, 1024, 0.5, model::Spacing::linspace}, 128, method("ntk", 8),
-                    512, 600)
-            .theta,
-        rotary_frequencies({model::PositionKind::p_rope, 8 * 1024, 0.5, model::Spacing::linspace}, 128));
+    check_same(plan_rotary({"p_rope_linspace", 1024}, 128, method("ntk", 8), 512, 600).theta,
+               rotary_frequencies({"p_rope_linspace", 8 * 1024}, 128));
     // A single pair has no slower one.
-    CHECK(plan_rotary({model::PositionKind::p_rope, 1024, 0.5, model::Spacing::linspace}, 4, method("ntk", 8),
-                      512, 600)
-              .theta == std::vector<double>{1});
+    CHECK(plan_rotary({"p_rope_linspace", 1024}, 4, method("ntk", 8), 512, 600).theta ==
+          std::vector<double>{1});
 }
 
 TEST_CASE("ntk_dynamic: the stretch of the current length") {
@@ -204,29 +190,26 @@ TEST_CASE("ntk_old, ntk_su, ntk_mixed: formulas") {
 }
 
 TEST_CASE("formulas of changed angles round as direct evaluation does: equal bit for bit") {
-    const std::vector<model::PositionConfig> positions = {
-        rope,
-        {model::PositionKind::rope, 500000},
-        {model::PositionKind::p_rope, 10000, 0.7, model::Spacing::geometric},
-        {model::PositionKind::p_rope, 1024, 0.5, model::Spacing::linspace}};
-    for (const model::PositionConfig& position : positions)
+    const std::vector<Turning> turnings = {
+        rope, {"rope", 500000}, {"p_rope", 10000, 0.7}, {"p_rope_linspace", 1024}};
+    for (const Turning& turning : turnings)
         for (const int64_t head_dim : {4, 64, 128})
             for (const int64_t length : {513, 1000, 65536}) {
-                const std::vector<double> trained = rotary_frequencies(position, head_dim);
+                const std::vector<double> trained = rotary_frequencies(turning, head_dim);
                 const double k = static_cast<double>(length) / 512;
                 const double pairs = static_cast<double>(trained.size()), last = std::max(1.0, pairs - 1);
                 const auto check = [&](const char* kind, const auto& factor) {
                     CAPTURE(kind);
-                    const TurnPlan plan = plan_rotary(position, head_dim, method(kind), 512, length);
+                    const TurnPlan plan = plan_rotary(turning, head_dim, method(kind), 512, length);
                     REQUIRE(plan.theta.size() == trained.size());
                     for (size_t m = 0; m < trained.size(); ++m)
                         CHECK(plan.theta[m] == factor(trained[m], static_cast<double>(m)));
                 };
-                const bool linear = position.spacing == model::Spacing::linspace;
+                const bool linear = turning.angle == "p_rope_linspace";
                 for (size_t m = 0; m < trained.size(); ++m) {
                     const double at = static_cast<double>(m);
                     const double exponent = linear ? at / last : 2 * at / static_cast<double>(head_dim);
-                    CHECK(trained[m] == std::pow(position.base, -exponent));
+                    CHECK(trained[m] == std::pow(turning.base, -exponent));
                 }
                 check("pi", [&](double theta, double) { return theta / k; });
                 check("ntk", [&](double theta, double m) { return theta * std::pow(k, -m / last); });
@@ -272,21 +255,14 @@ TEST_CASE("yarn: fixtures of the reference code") {
 TEST_CASE("yarn: with p-rope the ramp stands at the same rotations") {
     // Kept pairs of geometric p-rope have the frequencies and indices they have in full rope.
     const std::vector<double> full = plan_rotary(rope, 128, method("yarn"), 512, 4096).theta;
-    const std::vector<double> kept =
-        plan_rotary({model::PositionKind::p_rope, 10000, 0.5, model::Spacing::geometric}, 128, method("yarn"),
-                    512, 4096)
-            .theta;
+    const std::vector<double> kept = plan_rotary({"p_rope"}, 128, method("yarn"), 512, 4096).theta;
     REQUIRE(kept.size() == 32);
     CHECK(std::equal(kept.begin(), kept.end(), full.begin()));
     // By linear spacing: rope over 64 channels with base 1024^(64/62).
-    check_same(
-        plan_rotary({model::PositionKind::p_rope, 1024, 0.5, model::Spacing::linspace}, 128, method("yarn"),
-                    512, 4096)
-            .theta,
-        plan_rotary({model::PositionKind::rope, std::pow(1024, 64.0 / 62)}, 64, method("yarn"), 512, 4096)
-            .theta);
+    check_same(plan_rotary({"p_rope_linspace", 1024}, 128, method("yarn"), 512, 4096).theta,
+               plan_rotary({"rope", std::pow(1024, 64.0 / 62)}, 64, method("yarn"), 512, 4096).theta);
     // Four pairs that all turn more than 32 times keep their frequencies.
-    const model::PositionConfig few{model::PositionKind::p_rope, 10000, 4.0 / 64, model::Spacing::geometric};
+    const Turning few{"p_rope", 10000, 4.0 / 64};
     CHECK(plan_rotary(few, 128, method("yarn"), 4096, 65536).theta == rotary_frequencies(few, 128));
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "model/laws.h"
 #include "model/model_config.h"
 
 namespace longreach::test {
@@ -125,57 +126,55 @@ inline std::vector<SmallModel> small_models() {
             m.attention.kv_heads = 1;
             m.attention.head_dim = 40;
             m.attention.window = 6;
-            m.attention.distance = {"scale_invariant", 2};
+            add_law(m.attention, "scale_invariant", {{"tau", starts(2)}});
         },
         2);
     add("window", [](model::ModelConfig& m) { m.attention.window = 4; });
     add("documents", [](model::ModelConfig&) {}).documents = true;
     add("window, documents", [](model::ModelConfig& m) { m.attention.window = 5; }).documents = true;
-    add("p-rope", [](model::ModelConfig& m) {
-        m.attention.position = {model::PositionKind::p_rope, 1048576, 0.5, model::Spacing::geometric};
-    });
+    add("p-rope", [](model::ModelConfig& m) { set_angle(m.attention, {"p_rope", 1048576}); });
     add("p-rope, linspace", [](model::ModelConfig& m) {
-        m.attention.position = {model::PositionKind::p_rope, 1024, 0.75, model::Spacing::linspace};
+        set_angle(m.attention, {"p_rope_linspace", 1024, 0.75});
     });
     add("scaled by yarn", [](model::ModelConfig& m) {
         m.train_context = 20;
-        m.attention.position.base = 50;
-        m.attention.position.scaling = {.kind = "yarn", .original_context = 5, .fast = 1.4, .slow = 0.2};
+        set_angle(m.attention, {"rope", 50});
+        m.attention.angle_scaling = {.kind = "yarn", .original_context = 5, .fast = 1.4, .slow = 0.2};
     });
     add(
         "scaled by pi, ntk and llama3, documents",
         [](model::ModelConfig& m) {
             m.train_context = 20;
-            m.attention.position.base = 50;
-            m.attention.position.scaling = {.kind = "pi", .factor = 3};
+            set_angle(m.attention, {"rope", 50});
+            m.attention.angle_scaling = {.kind = "pi", .factor = 3};
             m.layouts = {{"pi", m.attention}, {"ntk", m.attention}, {"llama3", m.attention}};
-            m.layouts["ntk"].position.scaling = {.kind = "ntk", .factor = 4};
-            m.layouts["llama3"].position.scaling = {
+            m.layouts["ntk"].angle_scaling = {.kind = "ntk", .factor = 4};
+            m.layouts["llama3"].angle_scaling = {
                 .kind = "llama3", .factor = 4, .original_context = 7, .fast = 1.1, .slow = 0.1};
             m.pattern = {"pi", "ntk", "llama3"};
         },
         3)
         .documents = true;
-    add("nope", [](model::ModelConfig& m) { m.attention.position.kind = model::PositionKind::nope; });
+    add("nope", [](model::ModelConfig& m) { m.attention.angle = "nope"; });
     add("nope, raw queries and keys", [](model::ModelConfig& m) {
-        m.attention.position.kind = model::PositionKind::nope;
+        m.attention.angle = "nope";
         m.attention.qk.kind = model::QkKind::none;
     });
     add("raw queries and keys", [](model::ModelConfig& m) { m.attention.qk.kind = model::QkKind::none; });
-    add("scale-invariant", [](model::ModelConfig& m) { m.attention.distance = {"scale_invariant", 10}; });
+    add("scale-invariant", [](model::ModelConfig& m) { add_law(m.attention, "scale_invariant"); });
     add("scale-invariant, small tau, window, documents", [](model::ModelConfig& m) {
-        m.attention.distance = {"scale_invariant", 0.5};
+        add_law(m.attention, "scale_invariant", {{"tau", starts(0.5)}});
         m.attention.window = 7;
     }).documents = true;
     const auto layouts = [](model::ModelConfig& m) {
         model::AttentionConfig local = m.attention, global = m.attention, last = m.attention;
         local.window = 3;
-        local.distance = {"scale_invariant", 3};
-        global.position.kind = model::PositionKind::nope;
+        add_law(local, "scale_invariant", {{"tau", starts(3)}});
+        global.angle = "nope";
         global.heads = 4;
         global.kv_heads = 2;  // 2 * 8 value channels, as in the other layouts
         last.window = 6;
-        last.position = {model::PositionKind::p_rope, 10000, 0.5, model::Spacing::geometric};
+        last.angle = "p_rope";
         last.qk.kind = model::QkKind::none;
         m.layouts = {{"local", local}, {"global", global}, {"last", last}};
         m.pattern = {"local", "global"};
@@ -209,6 +208,16 @@ inline std::vector<SmallModel> small_models() {
     return all;
 }
 
+// Any of the angles that are positions times frequencies.
+template <class Below, class Between>
+Turning random_turning(const Below& below, const Between& between) {
+    const int64_t kind = below(3);
+    Turning turning{.base = between(5, 20000), .fraction = between(0, 1)};
+    const bool linear = below(2) == 0;
+    turning.angle = kind == 0 ? "rope" : kind == 2 ? "nope" : linear ? "p_rope_linspace" : "p_rope";
+    return turning;
+}
+
 // A model drawn at random from everything above, valid by construction.
 inline SmallModel random_model(uint32_t stream) {
     const Rng rng(13, Purpose::test, stream);
@@ -240,10 +249,11 @@ inline SmallModel random_model(uint32_t stream) {
         a.head_dim = head_dim;
         a.window =
             flag() ? 2 + below(r.length) : 0;  // a window of 1 would leave queries and keys without effect
-        a.position = {static_cast<model::PositionKind>(below(3)), between(5, 20000), rng.uniform(drawn++),
-                      flag() ? model::Spacing::geometric : model::Spacing::linspace};
+        set_angle(a, random_turning(below, between));
         a.qk = {flag() ? model::QkKind::qk_rms : model::QkKind::none, flag() ? 1e-6 : 0.0078125};
-        a.distance = {flag() ? "scale_invariant" : "none", between(0.2, 20)};
+        const bool invariant = flag();
+        const double tau = between(0.2, 20);
+        if (invariant) add_law(a, "scale_invariant", {{"tau", starts(tau)}});
         return a;
     };
     m.attention = attention();

@@ -12,6 +12,134 @@
 
 namespace longreach::test {
 
+// A law of distance whose tau, c or both learn.
+inline void learned_distance(model::AttentionConfig& a, const std::string& law, double tau, double c,
+                             bool learn_tau = true, bool learn_c = true) {
+    using enum model::Learning;
+    add_law(a, law,
+            {{"tau", starts(tau, learn_tau ? layer : by_law, learn_tau)},
+             {"c", starts(c, learn_c ? layer : by_law)}});
+}
+
+// attend(name, change, documents) adds a model whose attention is changed.
+template <class Attend>
+void add_named_laws(const Attend& attend) {
+    using enum model::Learning;
+    for (const std::string& law : count_laws)
+        attend("length scale " + law, [&](model::AttentionConfig& a) {
+            add_law(a, law);
+            if (law.starts_with("solve_c")) a.params["C"] = starts(2);
+            if (law == "llama4") a.params["floor_scale"] = starts(3);
+            if (law == "grok2") a.params["length"] = starts(4);
+            if (is_for_cosines(law)) a.qk.kind = model::QkKind::cosa;
+        });
+    for (const model::Learning learn : {no, model::Learning::model, layout, layer, head}) {
+        const int number = static_cast<int>(learn);
+        attend(fmt::format("log n with a bias, learning {}", number), [&](model::AttentionConfig& a) {
+            add_law(a, "logn_bias", {{"s", starts(0.43, learn)}, {"b", starts(0.3, learn)}});
+        });
+        attend(fmt::format("plain factor, learning {}", number), [&](model::AttentionConfig& a) {
+            a.score_base = 0.2;
+            add_law(a, "z * r", {{"r", starts(learn == head ? json::Value("parity") : 1, learn)}});
+        });
+    }
+    for (const model::ScoreCount count : {model::ScoreCount::automatic, model::ScoreCount::sequence,
+                                          model::ScoreCount::document, model::ScoreCount::visible})
+        attend(
+            fmt::format("n counted as {}, window, documents", static_cast<int>(count)),
+            [&](model::AttentionConfig& a) {
+                a.window = 4;
+                add_law(a, "sqrt2lognp1");
+                a.score_count = count;
+            },
+            true);
+    for (const std::string& law : distance_laws)
+        attend("distance " + law, [&](model::AttentionConfig& a) {
+            add_law(a, law);
+            if (law == "alibi") a.angle = "nope";
+        });
+    for (const std::string law : {"scale_invariant", "log_bias"})
+        for (int learned = 1; learned < 4; ++learned)
+            attend(fmt::format("distance {}, learned parts {}", law, learned),
+                   [&](model::AttentionConfig& a) {
+                       learned_distance(a, law, 2, 1.2, learned % 2 == 1, learned >= 2);
+                   });
+    attend(
+        "interpolation by distance and length, documents",
+        [](model::AttentionConfig& a) {
+            add_law(a, "3*tanh(z/3)");
+            add_law(a, "si_interp", {{"c", starts(1)}});
+        },
+        true);
+    attend(
+        "interpolation by length alone, documents",
+        [](model::AttentionConfig& a) {
+            add_law(a, "si_interp", {{"kappa", starts(1)}, {"p", starts(0)}});
+        },
+        true);
+    attend("a learned factor before an interpolation", [](model::AttentionConfig& a) {
+        add_law(a, "sqrt2lognp1", {{"r", starts("parity", head)}});
+        add_law(a, "si_interp");
+    });
+    attend("two factors and a distance, by name", [](model::AttentionConfig& a) {
+        add_law(a, "logn");
+        add_law(a, "sqrt2lognp1");
+        add_law(a, "kerple_log");
+    });
+    attend("ALiBi, six heads", [](model::AttentionConfig& a) {
+        a.heads = 6;
+        a.head_dim = 4;
+        add_law(a, "alibi");
+        a.angle = "nope";
+    });
+}
+
+template <class Attend>
+void add_formulas(const Attend& attend) {
+    using enum model::Learning;
+    const auto formula = [&](const std::string& name, json::Value score,
+                             std::map<std::string, model::ScoreParameterConfig> params,
+                             bool documents = false) {
+        attend(
+            "formula: " + name,
+            [&](model::AttentionConfig& a) {
+                a.score = score;
+                a.params = params;
+            },
+            documents);
+    };
+    formula("gain and bias, tau positive, c by head", "z * sqrt(1 + 2*log1p(t/tau)) - c*2*log1p(t/tau)",
+            {{"tau", {.init = 3, .learn = layer, .positive = true}},
+             {"c", {.init = "1 + 0.2*h", .learn = head}}});
+    formula("factor by number of keys, documents", "z * (r*sqrt(2*log(0.5*n + 1.5)) + b)",
+            {{"r", {.init = 0.7, .learn = head}}, {"b", {.init = 0.1, .learn = model::Learning::model}}},
+            true);
+    formula("vector by distance, by head", "z + 2*lookup(w, min(3, floor(log2(1 + t))))",
+            {{"w", {.init = 0, .learn = head, .size = 4}}});
+    formula("vector by number of keys, of the layout", "z * exp(lookup(w, n/3))",
+            {{"w", {.init = 0.1, .learn = layout, .size = 5}}});
+    formula("mixture over heads", "z * where(h < H/2, s*log(n + 1), r*sqrt(2*log(n + 1))) - 0.1*2^(-h)*t",
+            {{"s", {.init = 0.43, .learn = layer}}, {"r", {.init = 0.5, .learn = layer}}});
+    formula("power law held in a range", "z - a*t^p",
+            {{"a", {.init = 0.3, .learn = head, .range = json::Array{0.01, 1e9}}},
+             {"p", {.init = 0.7, .learn = head, .range = json::Array{0.01, 0.72}}}});
+    formula("stages with a softcap",
+            json::Array{"2*tanh(z/2)", "z * r*log(n + 1)", "z*(1 + t/9)^(-q) - sigmoid(q)*t/8"},
+            {{"r", {.init = 0.5, .learn = layer}}, {"q", {.init = 0.4, .learn = head}}});
+    formula("length of the sequence, layer and depth", "z * (1 + log(T)/10 + l/layers) - t/(d + L)", {});
+    attend("formula: of cosines", [](model::AttentionConfig& a) {
+        a.qk.kind = model::QkKind::cosa;
+        a.score = "dot * g*(1 + t/8)^(-p)";
+        a.params = {{"g", {.init = 3, .learn = head}}, {"p", {.init = 0.5}}};
+    });
+    formula("sum over n and t under a root", "z * sqrt(1 + log1p(t/5) + 0.8*log(0.5*n + 1)) - log1p(t/5)", {},
+            true);
+
+    formula("sum under a root that is over n alone once its numbers are known",
+            "z * sqrt(1 + (1 - kappa)*log1p(t/5) + kappa*log(0.5*n + 1)) - p*log1p(t/5)",
+            {{"kappa", {.init = 1}}, {"p", {.init = 0}}});
+}
+
 inline std::vector<SmallModel> small_variants() {
     std::vector<SmallModel> all;
     const auto add = [&](const std::string& name, auto change, bool documents = false) {
@@ -59,7 +187,7 @@ inline std::vector<SmallModel> small_variants() {
         a.qk = {model::QkKind::qk_rms_full, 0.01};
     });
     attend("one rms norm over all heads, no positions", [](model::AttentionConfig& a) {
-        a.position.kind = model::PositionKind::nope;
+        a.angle = "nope";
         a.qk = {model::QkKind::qk_rms_full, 0.01};
     });
     attend("biases of queries, keys and values, grouped", [](model::AttentionConfig& a) {
@@ -76,7 +204,7 @@ inline std::vector<SmallModel> small_variants() {
         "biases of a plain MLP, learned positions, documents",
         [](model::ModelConfig& m) {
             m.norm = {NormKind::layer, true};
-            m.attention.position.kind = model::PositionKind::nope;
+            m.attention.angle = "nope";
             m.attention.bias = model::AttentionBias::all;
             m.mlp = {model::MlpKind::gelu_tanh, 24, true};
             m.embedding_norm = false;
@@ -100,140 +228,44 @@ inline std::vector<SmallModel> small_variants() {
         m.residual.value_embeddings = 1;
     });
 
-    for (const std::string& kind : scale_kinds)
-        attend("length scale " + kind, [&](model::AttentionConfig& a) {
-            a.scale.kind = kind;
-            a.scale.target = 2;
-            a.scale.floor_scale = 3;
-            a.scale.attn_temperature_len = 4;
-            const bool cosines = a.scale.kind == "gammalogn" || a.scale.kind == "cosa_const" ||
-                                 a.scale.kind == "cosa_logn" || a.scale.kind == "qknorm_g";
-            if (cosines) a.qk.kind = model::QkKind::cosa;
-        });
-    for (int granularity = 1; granularity <= 4; ++granularity) {
-        attend(fmt::format("log n with a bias, granularity {}", granularity), [&](model::AttentionConfig& a) {
-            a.scale.kind = "logn_bias";
-            a.scale.bias = 0.3;
-            a.scale.granularity = static_cast<model::ScaleGranularity>(granularity);
-        });
-        attend(fmt::format("plain factor, granularity {}", granularity), [&](model::AttentionConfig& a) {
-            a.scale.base = 0.2;
-            a.scale.granularity = static_cast<model::ScaleGranularity>(granularity);
-        });
-    }
-    for (const model::ScaleCount count : {model::ScaleCount::automatic, model::ScaleCount::sequence,
-                                          model::ScaleCount::document, model::ScaleCount::visible})
-        attend(
-            fmt::format("n counted as {}, window, documents", static_cast<int>(count)),
-            [&](model::AttentionConfig& a) {
-                a.window = 4;
-                a.scale.kind = "sqrt2lognp1";
-                a.scale.scale_n = count;
-            },
-            true);
+    add_named_laws(attend);
+    add_formulas(attend);
     add("length scales of two layouts", [](model::ModelConfig& m) {
         model::AttentionConfig a = m.attention, b = m.attention;
-        a.scale.kind = b.scale.kind = "sqrt_abc";
-        b.scale.a = 0.5;
+        add_law(a, "sqrt_abc");
+        add_law(b, "sqrt_abc", {{"a", starts(0.5)}});
         m.layers = 3;
         m.layouts = {{"a", a}, {"b", b}};
         m.pattern = {"a", "b"};
     });
 
-    for (const std::string& kind : distance_kinds)
-        attend("distance " + kind, [&](model::AttentionConfig& a) {
-            a.distance.kind = kind;
-            if (a.distance.kind == "alibi") a.position.kind = model::PositionKind::nope;
-        });
-    for (const std::string kind : {"scale_invariant", "log_bias"})
-        for (int learned = 1; learned < 4; ++learned)
-            attend(fmt::format("distance {}, learned parts {}", kind, learned),
-                   [&](model::AttentionConfig& a) {
-                       a.distance = {kind, 2, learned % 2 == 1, 1.2, learned >= 2};
-                   });
-    attend(
-        "interpolation by distance and length, documents",
-        [](model::AttentionConfig& a) {
-            a.distance.kind = "si_interp";
-            a.distance.c = 1;
-            a.softcap = 3;
-        },
-        true);
-    attend(
-        "interpolation by length alone, documents",
-        [](model::AttentionConfig& a) { a.distance = {"si_interp", 10, false, 1, false, 1, 0}; }, true);
-    attend("ALiBi, six heads", [](model::AttentionConfig& a) {
-        a.heads = 6;
-        a.head_dim = 4;
-        a.distance.kind = "alibi";
-        a.position.kind = model::PositionKind::nope;
-    });
-
-    const auto formula = [&](const std::string& name, json::Value score,
-                             std::map<std::string, model::ScoreParameterConfig> params,
-                             bool documents = false) {
-        attend(
-            "formula: " + name,
-            [&](model::AttentionConfig& a) {
-                a.score = score;
-                a.params = params;
-            },
-            documents);
-    };
-    using enum model::Learning;
-    formula("gain and bias, tau positive, c by head", "z * sqrt(1 + 2*log1p(t/tau)) - c*2*log1p(t/tau)",
-            {{"tau", {.init = 3, .learn = layer, .positive = true}},
-             {"c", {.init = "1 + 0.2*h", .learn = head}}});
-    formula("factor by number of keys, documents", "z * (r*sqrt(2*log(0.5*n + 1.5)) + b)",
-            {{"r", {.init = 0.7, .learn = head}}, {"b", {.init = 0.1, .learn = model}}}, true);
-    formula("vector by distance, by head", "z + 2*lookup(w, min(3, floor(log2(1 + t))))",
-            {{"w", {.init = 0, .learn = head, .size = 4}}});
-    formula("vector by number of keys, of the layout", "z * exp(lookup(w, n/3))",
-            {{"w", {.init = 0.1, .learn = layout, .size = 5}}});
-    formula("mixture over heads", "z * where(h < H/2, s*log(n + 1), r*sqrt(2*log(n + 1))) - 0.1*2^(-h)*t",
-            {{"s", {.init = 0.43, .learn = layer}}, {"r", {.init = 0.5, .learn = layer}}});
-    formula("power law held in a range", "z - a*t^p",
-            {{"a", {.init = 0.3, .learn = head, .range = json::Array{0.01, 1e9}}},
-             {"p", {.init = 0.7, .learn = head, .range = json::Array{0.01, 0.72}}}});
-    formula("stages with a softcap",
-            json::Array{"2*tanh(z/2)", "z * r*log(n + 1)", "z*(1 + t/9)^(-q) - sigmoid(q)*t/8"},
-            {{"r", {.init = 0.5, .learn = layer}}, {"q", {.init = 0.4, .learn = head}}});
-    formula("length of the sequence, layer and depth", "z * (1 + log(T)/10 + l/layers) - t/(d + L)", {});
-    attend("formula: of cosines", [](model::AttentionConfig& a) {
-        a.qk.kind = model::QkKind::cosa;
-        a.score = "dot * g*(1 + t/8)^(-p)";
-        a.params = {{"g", {.init = 3, .learn = head}}, {"p", {.init = 0.5}}};
-    });
-    formula("sum over n and t under a root", "z * sqrt(1 + log1p(t/5) + 0.8*log(0.5*n + 1)) - log1p(t/5)", {},
-            true);
-
-    formula("sum under a root that is over n alone once its numbers are known",
-            "z * sqrt(1 + (1 - kappa)*log1p(t/5) + kappa*log(0.5*n + 1)) - p*log1p(t/5)",
-            {{"kappa", {.init = 1}}, {"p", {.init = 0}}});
-
-    attend("attention softcap", [](model::AttentionConfig& a) { a.softcap = 1.5; });
-    attend("attention softcap, length scale, distance", [](model::AttentionConfig& a) {
-        a.softcap = 1.5;
-        a.scale.kind = "logn";
-        a.distance.kind = "scale_invariant";
+    const std::string cap = "1.5*tanh(z/1.5)";
+    attend("attention softcap", [&](model::AttentionConfig& a) { add_law(a, cap); });
+    attend("attention softcap, length scale, distance", [&](model::AttentionConfig& a) {
+        add_law(a, cap);
+        add_law(a, "logn");
+        add_law(a, "scale_invariant");
     });
     attend("forget gates", [](model::AttentionConfig& a) { a.forget = model::ForgetKind::head; });
     attend(
         "forget gates, no positions, grouped, window, documents",
         [](model::AttentionConfig& a) {
             a.forget = model::ForgetKind::head;
-            a.position.kind = model::PositionKind::nope;
+            a.angle = "nope";
             a.heads = 4;
             a.kv_heads = 2;
             a.window = 6;
         },
         true);
-    attend("forget gates, chunks, distance, length scale, softcap, sinks", [](model::AttentionConfig& a) {
+    const auto capped_laws = [&](model::AttentionConfig& a) {
+        add_law(a, cap);
+        add_law(a, "logn");
+        learned_distance(a, "scale_invariant", 3, 1);
+    };
+    attend("forget gates, chunks, distance, length scale, softcap, sinks", [&](model::AttentionConfig& a) {
         a.forget = model::ForgetKind::head;
         a.chunk = 5;
-        a.softcap = 1.5;
-        a.scale.kind = "logn";
-        a.distance = {"scale_invariant", 3, true, 1, true};
+        capped_laws(a);
         a.sink = model::SinkKind::learned;
     });
     const auto latent = [](model::AttentionConfig& a, int64_t shared, int64_t queries) {
@@ -245,13 +277,13 @@ inline std::vector<SmallModel> small_variants() {
         "latent, nothing shared, no positions, window, documents",
         [&](model::AttentionConfig& a) {
             latent(a, 0, 0);
-            a.position.kind = model::PositionKind::nope;
+            a.angle = "nope";
             a.window = 6;
         },
         true);
     attend("latent, shared channels that do not turn, forget gates", [&](model::AttentionConfig& a) {
         latent(a, 4, 0);
-        a.position.kind = model::PositionKind::nope;
+        a.angle = "nope";
         a.forget = model::ForgetKind::head;
     });
     add(
@@ -260,10 +292,8 @@ inline std::vector<SmallModel> small_variants() {
             model::AttentionConfig& a = m.attention;
             latent(a, 4, 8);
             m.norm = {NormKind::layer, true};
-            a.position.base = 50;
-            a.softcap = 1.5;
-            a.scale.kind = "logn";
-            a.distance = {"scale_invariant", 3, true, 1, true};
+            set_angle(a, {"rope", 50});
+            capped_laws(a);
             a.sink = model::SinkKind::learned;
             a.gate.kind = model::GateKind::elementwise;
         },
@@ -278,18 +308,16 @@ inline std::vector<SmallModel> small_variants() {
         "sticks, no positions, grouped, window, documents",
         [](model::AttentionConfig& a) {
             a.normaliser = model::Normaliser::stick_breaking;
-            a.position.kind = model::PositionKind::nope;
+            a.angle = "nope";
             a.heads = 4;
             a.kv_heads = 2;
             a.window = 6;
         },
         true);
-    attend("sticks, chunks, distance, length scale, softcap", [](model::AttentionConfig& a) {
+    attend("sticks, chunks, distance, length scale, softcap", [&](model::AttentionConfig& a) {
         a.normaliser = model::Normaliser::stick_breaking;
         a.chunk = 5;
-        a.softcap = 1.5;
-        a.scale.kind = "logn";
-        a.distance = {"scale_invariant", 3, true, 1, true};
+        capped_laws(a);
     });
     attend("sink of zero", [](model::AttentionConfig& a) { a.sink = model::SinkKind::zero; });
     attend("learned sinks", [](model::AttentionConfig& a) { a.sink = model::SinkKind::learned; });
@@ -359,7 +387,7 @@ inline std::vector<SmallModel> small_variants() {
     add("backout", [](model::ModelConfig& m) { m.residual.backout = 0; });
     add(
         "every part at once, documents",
-        [](model::ModelConfig& m) {
+        [&](model::ModelConfig& m) {
             m.layers = 4;
             m.norm = {NormKind::layer, true, 1e-5, model::NormPlacement::peri, 0.8};
             m.residual = {true, true, model::ValueMix::first, 2, true, 1};
@@ -370,10 +398,10 @@ inline std::vector<SmallModel> small_variants() {
             a.window = 7;
             a.conv.size = 3;
             a.qk = {model::QkKind::qkv_ln, 0.01};
-            a.scale.kind = "logn_bias";
-            a.scale.scale_n = model::ScaleCount::visible;
-            a.distance = {"scale_invariant", 3, true, 1, true};
-            a.softcap = 4;
+            add_law(a, "4*tanh(z/4)");
+            add_law(a, "logn_bias");
+            learned_distance(a, "scale_invariant", 3, 1);
+            a.score_count = model::ScoreCount::visible;
             a.sink = model::SinkKind::learned;
             a.output_norm = {model::OutputNorm::head, true};
             a.gate.kind = model::GateKind::elementwise;

@@ -34,11 +34,12 @@ struct PlannedTables {
 
 TEST_CASE("tables on the device: cos and sin by position, gain and bias by distance, backwards") {
     model::ModelConfig m = tiny_model();
-    m.attention.distance = {"scale_invariant", 3};
+    const ScoreParameters tau{{"tau", starts(3)}};
+    add_law(m.attention, "scale_invariant", tau);
     const int64_t rows = 50;
     const PlannedTables planned(m, rows);
     const model::LayerTables layer = planned.tables.layer(0);
-    const auto theta = rotary_frequencies(m.attention.position, m.attention.head_dim);
+    const auto theta = rotary_frequencies({}, m.attention.head_dim);
     REQUIRE(layer.queries.cosine.rows() == rows);
     REQUIRE(layer.queries.cosine.cols() == static_cast<int64_t>(theta.size()));
     const auto cosine = planned.read(layer.queries.cosine), sine = planned.read(layer.queries.sine);
@@ -51,7 +52,7 @@ TEST_CASE("tables on the device: cos and sin by position, gain and bias by dista
             CHECK(cosine[i] == static_cast<float>(std::cos(angle)));
             CHECK(sine[i] == static_cast<float>(std::sin(angle)));
         }
-        const GainBias g = distance_transform(m.attention.distance, p, 0, 1);
+        const GainBias g = distance_transform("scale_invariant", tau, p);
         CHECK(gain[static_cast<size_t>(rows - 1 - p)] == static_cast<float>(g.gain));
         CHECK(bias[static_cast<size_t>(rows - 1 - p)] == static_cast<float>(g.bias));
     }
@@ -113,13 +114,12 @@ TEST_CASE("a growth multiplies the product of a pair by exp(g(i) - g(j)), at eve
 TEST_CASE("layers that agree share tables, others have their own, nope has none") {
     model::ModelConfig m = tiny_model(4);
     model::AttentionConfig rope = m.attention, same = m.attention, nope = m.attention, slow = m.attention;
-    same.position = {model::PositionKind::p_rope, 10000, 1,
-                     model::Spacing::geometric};  // every pair: rope by another name
-    same.distance = {"scale_invariant", 10};
-    nope.position.kind = model::PositionKind::nope;
-    nope.distance = {"scale_invariant", 10};
-    slow.position.base = 500000;
-    slow.distance = {"scale_invariant", 1};
+    set_angle(same, {"p_rope", 10000, 1});  // every pair: rope by another name
+    add_law(same, "scale_invariant");
+    nope.angle = "nope";
+    add_law(nope, "scale_invariant");
+    set_angle(slow, {"rope", 500000});
+    add_law(slow, "scale_invariant", {{"tau", starts(1)}});
     m.layouts = {{"0", rope}, {"1", same}, {"2", nope}, {"3", slow}};
     m.pattern = {"0", "1", "2", "3"};
     const PlannedTables planned(m, 10);

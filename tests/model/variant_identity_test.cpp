@@ -134,44 +134,39 @@ TEST_CASE("chunks are documents that start at their multiples, bit for bit") {
 
 TEST_CASE("equal formulas, computed in different ways, agree within rounding") {
     const auto attention = [](auto change) { return [=](model::ModelConfig& m) { change(m.attention); }; };
+    const auto law = [&](const std::string& name, const ScoreParameters& params = {}) -> Change {
+        return attention([=](model::AttentionConfig& a) { add_law(a, name, params); });
+    };
+    using enum model::Learning;
     const auto agree = [](const Change& a, const Values& values_a, const Change& b,
                           const Values& values_b = {}) {
         CHECK(close(losses_with(a, values_a), losses_with(b, values_b), a));
         CHECK(close(losses_with(a, values_a, true), losses_with(b, values_b, true), a));
     };
     for (const std::string kind : {"scale_invariant", "log_bias"}) {
-        const Change fixed = attention([=](model::AttentionConfig& a) { a.distance = {kind, 3}; });
-        const Change decay = attention([=](model::AttentionConfig& a) {
-            a.distance = {kind, 3, false, 1, true};
-        });
-        const Change both = attention([=](model::AttentionConfig& a) {
-            a.distance = {kind, 3, true, 1, true};
-        });
+        const auto with = [&](const ScoreParameters& params) { return law(kind, params); };
+        const Change fixed = with({{"tau", starts(3)}});
+        const Change decay = with({{"tau", starts(3)}, {"c", starts(1, layer)}});
+        const Change both = with({{"tau", starts(3, layer, true)}, {"c", starts(1, layer)}});
         agree(decay, {}, fixed);
         agree(both, {}, fixed);
-        CHECK_FALSE(close(losses_with(decay, {{".decay", 1.5f}}), losses_with(fixed), fixed));
+        CHECK_FALSE(close(losses_with(decay, {{"score.c", 1.5f}}), losses_with(fixed), fixed));
         CHECK_FALSE(close(losses_with(both, {{".log_tau", 0}}), losses_with(fixed), fixed));
     }
-    const Change log_bias = attention([](model::AttentionConfig& a) { a.distance = {"log_bias", 4}; });
-    agree(attention([](model::AttentionConfig& a) { a.distance = {"kerple_log"}; }),
-          {{".distance.p", 1}, {".distance.a", 0.25f}}, log_bias);
-    agree(attention([](model::AttentionConfig& a) { a.distance = {"si_interp", 4, false, 1, false, 0, 1}; }),
-          {}, attention([](model::AttentionConfig& a) {
-              a.distance = {"scale_invariant", 4};
-          }));
+    agree(law("kerple_log"), {{"score.p", 1}, {"score.a", 0.25f}}, law("log_bias", {{"tau", starts(4)}}));
+    agree(law("si_interp", {{"tau", starts(4)}, {"kappa", starts(0)}, {"p", starts(1)}}), {},
+          law("scale_invariant", {{"tau", starts(4)}}));
     // A learned factor at 1 is none; what is learned starts where what is not stays.
-    agree(attention([](model::AttentionConfig& a) { a.scale.granularity = model::ScaleGranularity::head; }),
-          {}, plain);
+    agree(law("z * r", {{"r", starts(1, head)}}), {}, plain);
     for (const std::string kind : {"logn", "logn_bias", "sqrt2lognp1", "maxterm2"}) {
-        const auto scaled = [&](model::ScaleGranularity granularity) {
-            return attention([=](model::AttentionConfig& a) {
-                a.scale.kind = kind;
-                a.scale.granularity = granularity;
-            });
+        const auto learned = [&](model::Learning learn) {
+            ScoreParameters params;
+            params[factor_parameter(kind)].learn = learn;
+            if (kind == "logn_bias") params["b"].learn = learn;
+            return law(kind, params);
         };
-        for (const model::ScaleGranularity granularity :
-             {model::ScaleGranularity::global, model::ScaleGranularity::layer, model::ScaleGranularity::head})
-            agree(scaled(granularity), {}, scaled(model::ScaleGranularity::fixed));
+        for (const model::Learning learn : {model::Learning::model, layout, layer, head})
+            agree(learned(learn), {}, learned(no));
     }
     agree(attention([](model::AttentionConfig& a) {
               a.qk = {model::QkKind::qk_rms_eps, 0.25};
@@ -185,7 +180,7 @@ TEST_CASE("norms of queries or keys do not see the size of their matrices") {
     const auto same = [](model::QkKind kind, const char* matrix) {
         const Change change = [=](model::ModelConfig& m) {
             m.attention.qk.kind = kind;
-            if (kind == model::QkKind::cosa) m.attention.scale.kind = "cosa_logn";
+            if (kind == model::QkKind::cosa) add_law(m.attention, "cosa_logn");
         };
         // Not a power of two, so that something rounds.
         return close(losses_with(change), losses_with(change, {}, false, {{matrix, 3.0f}}), change);
@@ -234,14 +229,14 @@ TEST_CASE("variants: packed documents equal separate documents") {
     for (const SmallModel& small : small_variants()) {
         const model::AttentionConfig& a = small.config.attention;
         // These count from the start of the sequence.
-        if (a.chunk > 0 || a.scale.scale_n == model::ScaleCount::sequence ||
+        if (a.chunk > 0 || a.score_count == model::ScoreCount::sequence ||
             a.output_norm.kind == model::OutputNorm::position || small.config.positions > 0)
             continue;
         CAPTURE(small.name);
         model::ModelConfig m = small.config;
         // The document's count needs a mask, and is that of the sequence where there is one document.
-        if (a.scale.scale_n == model::ScaleCount::document)
-            m.attention.scale.scale_n = model::ScaleCount::automatic;
+        if (a.score_count == model::ScoreCount::document)
+            m.attention.score_count = model::ScoreCount::automatic;
         Example packed = random_example(m.vocab_size, 1, starts.back(), false);
         for (size_t d = 0; d + 1 < starts.size(); ++d)
             packed.doc_start.insert(packed.doc_start.end(), static_cast<size_t>(starts[d + 1] - starts[d]),

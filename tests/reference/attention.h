@@ -12,6 +12,7 @@
 #include "reference/key_index.h"
 #include "reference/projections.h"
 #include "reference/scores.h"
+#include "reference/turns.h"
 #include "reference/weights.h"
 
 namespace longreach::reference {
@@ -184,11 +185,11 @@ class Attention {
 
     // n of query i.
     double keys_counted(const std::vector<int32_t>& doc_start, size_t i) const {
-        model::ScaleCount count = a_.scale.scale_n;
-        if (count == model::ScaleCount::automatic)
-            count = doc_start.empty() ? model::ScaleCount::sequence : model::ScaleCount::document;
-        if (count == model::ScaleCount::sequence) return double(i) + 1;
-        if (count == model::ScaleCount::document) return double(i) - doc_start.at(i) + 1;
+        model::ScoreCount count = a_.score_count;
+        if (count == model::ScoreCount::automatic)
+            count = doc_start.empty() ? model::ScoreCount::sequence : model::ScoreCount::document;
+        if (count == model::ScoreCount::sequence) return double(i) + 1;
+        if (count == model::ScoreCount::document) return double(i) - doc_start.at(i) + 1;
         double n = 0;
         for (size_t j = 0; j <= i; ++j) n += visible(doc_start, i, j) ? 1 : 0;
         return n;
@@ -249,7 +250,11 @@ class Attention {
       public:
         Side(const Attention& owner, const Weights<T>& weights, const Rows<T>& x,
              const std::vector<int32_t>& doc_start)
-            : o_(owner), a_(owner.a_), weights_(weights) {
+            : o_(owner),
+              a_(owner.a_),
+              weights_(weights),
+              laws_(owner.config_, owner.a_, owner.layer_,
+                    [&](const ScoreParameter& p, size_t h, size_t k) { return value(p, h, k); }) {
             if (x.empty()) return;
             const Projections<T> projections(o_.config_, a_, o_.name_, weights);
             Rows<T> q = projections.queries(x), k = projections.keys(x);
@@ -270,30 +275,21 @@ class Attention {
                 turned_queries_.push_back(turned(queries_[p], double(p)));
                 turned_keys_.push_back(turned(keys_[p], double(p), -1));
             }
-            factors();
             if (a_.forget == model::ForgetKind::head) forget_sums(x);
         }
 
         T score(size_t h, size_t i, size_t j) const {
-            using std::tanh;
-            if (a_.written()) return written(product(h, i, j), h, i, j) + forgotten(h, i, j);
-            T z = T(base_scale(a_)) * product(h, i, j);
-            if (a_.softcap > 0) z = T(a_.softcap) * tanh(z / T(a_.softcap));
-            z = factor_[h][i] * z;
-            return distance(z, h, double(i - j), n_[i]) + forgotten(h, i, j);
+            return changed(product(h, i, j), h, i, j) + forgotten(h, i, j);
         }
         // What a score of zero becomes.
-        T bias(size_t h, size_t i, size_t j) const {
-            return (a_.written() ? written(T(0), h, i, j) : distance(T(0), h, double(i - j), n_[i])) +
-                   forgotten(h, i, j);
-        }
+        T bias(size_t h, size_t i, size_t j) const { return law(T(0), h, i, j) + forgotten(h, i, j); }
 
-        // Pairs (m, m + d/2) of the turning channels of every head, the last of its `head` ones, rotated by position * theta_m, or as `angle`
-        // says; sign -1: keys.
+        // Pairs (m, m + d/2) of the turning channels of every head, the last of its `head` ones, rotated by position * theta_m, or as a formula
+        // of `angle` says; sign -1: keys.
         Row<T> turned(Row<T> row, double position, double sign = 1, size_t head = 0) const {
             if (head == 0) head = o_.d_;
             const size_t half = o_.turning_ / 2;
-            const bool written = !a_.angle.is_null();
+            const bool written = !has_frequencies(a_);
             for (size_t m = 0; m < (written ? half : theta_.size()); ++m) {
                 const double angle = written ? of_angle("near", m, position) : position * theta_[m];
                 const double grown = written ? std::exp(sign * of_angle("growth", m, position)) : 1;
@@ -360,7 +356,7 @@ class Attention {
             return result;
         }
 
-        // A formula of `angle`; 0 if the object has none of this name. The names of angles are unknown here.
+        // A formula of `angle`; 0 if the object has none of this name. The names of other angles are unknown here.
         double of_angle(const char* part, size_t m, double position) const {
             const std::string* formula = a_.angle.to_string();
             if (formula == nullptr) {
@@ -390,70 +386,25 @@ class Attention {
             return dot(turned(queries_[i], change.window + beyond), keys_[j]);
         }
 
-        // f of every head and query.
-        void factors() {
-            const model::ScaleConfig& s = a_.scale;
-            const double l0 = o_.l_train();
-            std::string name = o_.name_;
-            if (granularity(s) == model::ScaleGranularity::global)
-                name = o_.layout_.empty() ? "attention." : "layouts." + o_.layout_ + ".";
-            const bool learned = granularity(s) != model::ScaleGranularity::fixed;
-            for (size_t h = 0; h < o_.heads_; ++h) {
-                factor_.emplace_back();
-                for (double n : n_) {
-                    const T r = learned ? weights_.of_head(name + "scale.r", h) : T(first_multiplier(a_, l0));
-                    T f = r * T(length_shape(a_, n, l0));
-                    if (kind_of(s) == ScaleKind::logn_bias)
-                        f += learned ? weights_.of_head(name + "scale.b", h) : T(s.bias);
-                    if (active_ && o_.change_.clip_logn) f = f * T(std::max(1.0, std::log(n) / std::log(l0)));
-                    factor_.back().push_back(f);
-                }
-            }
+        // A parameter of the score as it acts.
+        T value(const ScoreParameter& p, size_t h, size_t k) const {
+            using std::exp;
+            if (!p.learned()) return first_value(o_.config_, a_, o_.layer_, p, h);
+            const size_t first =
+                p.learn == model::Learning::head ? h * size_t(std::max<int64_t>(1, p.size)) : 0;
+            const T& stored = weights_.param(score_tensor(o_.name_, o_.layout_, p))[first + k];
+            return p.positive ? exp(stored) : stored;
         }
 
-        // The formulas of `score`, which have no names of laws, one after the other.
-        T written(const T& dot, size_t h, size_t i, size_t j) const {
-            using std::exp;
-            std::map<std::string, T> names = {{"n", T(n_[i])},
-                                              {"t", T(double(i - j))},
-                                              {"h", T(double(h))},
-                                              {"H", T(double(o_.heads_))},
-                                              {"l", T(double(o_.layer_))},
-                                              {"layers", T(double(o_.config_.layers))},
-                                              {"d", T(double(o_.d_))},
-                                              {"L", T(o_.l_train())},
-                                              {"T", T(double(queries_.size()))},
-                                              {"dot", dot},
-                                              {"z", T(base_scale(a_)) * dot}};
-            std::map<std::string, std::vector<T>> vectors;
-            for (const auto& [name, p] : a_.params) {
-                const bool learned = p.learn != model::Learning::no && p.learn != model::Learning::by_law;
-                std::vector<T> values;
-                for (int64_t k = 0; k < std::max<int64_t>(1, p.size); ++k) {
-                    T x =
-                        learned
-                            ? weights_.param(score_tensor(o_.name_, o_.layout_, name,
-                                                          p))[(p.learn == model::Learning::head
-                                                                   ? h * size_t(std::max<int64_t>(1, p.size))
-                                                                   : 0) +
-                                                              size_t(k)]
-                            : T(first_value(a_, p, double(h), double(o_.layer_), o_.config_));
-                    if (p.positive) x = exp(x);
-                    if (const json::Array* range = p.range.to_array()) {
-                        const double least = (*range)[0].as_number(), most = (*range)[1].as_number();
-                        x = value_of(x) < least ? T(least) : value_of(x) > most ? T(most) : x;
-                    }
-                    values.push_back(x);
-                }
-                if (p.size > 0)
-                    vectors[name] = values;
-                else
-                    names[name] = values[0];
-            }
-            const json::Array* list = a_.score.to_array();
-            for (const json::Value& text : list != nullptr ? *list : json::Array{a_.score})
-                names["z"] = FormulaWalker<T>(text.as_string(), names, vectors).value();
-            return names["z"];
+        T law(const T& dot, size_t h, size_t i, size_t j) const {
+            return laws_.score(dot, h, n_[i], double(i - j), double(n_.size()));
+        }
+        // As an evaluation changes it: what the laws make of the product, without what they add.
+        T changed(const T& dot, size_t h, size_t i, size_t j) const {
+            const T score = law(dot, h, i, j);
+            if (!active_ || !o_.change_.clip_logn) return score;
+            const T added = law(T(0), h, i, j);
+            return T(std::max(1.0, std::log(n_[i]) / std::log(o_.l_train()))) * (score - added) + added;
         }
 
         // log f of every head and position: f = sigmoid(<w, x> + b)
@@ -473,54 +424,13 @@ class Attention {
             return sum;
         }
 
-        // y = gain(t) z + bias(t)
-        T distance(const T& z, size_t h, double t, double n) const {
-            using std::exp;
-            using std::log;
-            using std::sqrt;
-            const model::DistanceConfig& c = a_.distance;
-            const std::string name = o_.name_ + "distance.";
-            const auto log_distance = [&] {  // log(1 + t / tau)
-                const T tau = c.learn_tau ? exp(weights_.param(name + "log_tau")[0]) : T(c.tau);
-                return log(T(1) + T(t) / tau);
-            };
-            const auto decay = [&] { return c.learn_decay ? weights_.param(name + "decay")[0] : T(c.decay); };
-            const auto clamped = [&](const char* which, double high) {
-                const T& x = weights_.param(name + which)[h];
-                return value_of(x) < 0.01 ? T(0.01) : value_of(x) > high ? T(high) : x;
-            };
-            switch (kind_of(c)) {
-                case DistanceKind::none:
-                    return z;
-                case DistanceKind::scale_invariant: {
-                    const T m = T(2) * log_distance();
-                    return sqrt(T(1) + m) * z - decay() * m;
-                }
-                case DistanceKind::log_bias:
-                    return z - decay() * log_distance();
-                case DistanceKind::si_interp: {
-                    const double by_distance = std::log(1 + t / c.tau);
-                    const double square = 1 + 2 * ((1 - c.kappa) * by_distance +
-                                                   (c.kappa > 0 ? c.kappa * std::log(c.b * n + c.c) : 0));
-                    return T(std::sqrt(std::max(0.0, square))) * z - T((square - 1) / 2 + c.p * by_distance);
-                }
-                case DistanceKind::alibi:
-                    return z - T(alibi_slopes(a_.heads)[h] * t);
-                case DistanceKind::kerple_log:
-                    return z - clamped("p", 1e300) * log(T(1) + clamped("a", 1e300) * T(t));
-                case DistanceKind::kerple_power:
-                    return t == 0 ? z : z - clamped("a", 1e300) * exp(clamped("p", 2) * T(std::log(t)));
-            }
-            throw std::logic_error("a distance transform without a formula");
-        }
-
         const Attention& o_;
         const model::AttentionConfig& a_;
         Weights<T> weights_;
+        ScoreLaws<T> laws_;
         bool active_ = false;
         std::vector<double> theta_, n_;
         Rows<T> queries_, keys_, turned_queries_, turned_keys_;  // [position][heads * d]
-        Rows<T> factor_;                                         // [head][position]
         Rows<T> log_gates_;                                      // [position][head]
     };
 

@@ -20,9 +20,10 @@ template <class T>
 class FormulaWalker {
   public:
     // names: variables and parameters. vectors: parameters that lookup reads.
-    FormulaWalker(std::string text, std::map<std::string, T> names,
-                  std::map<std::string, std::vector<T>> vectors)
-        : text_(std::move(text)), names_(std::move(names)), vectors_(std::move(vectors)) {}
+    // It keeps no copy of them.
+    FormulaWalker(const std::string& text, const std::map<std::string, T>& names,
+                  const std::map<std::string, std::vector<T>>& vectors)
+        : text_(text), names_(names), vectors_(vectors) {}
     T value() {
         const T v = comparison();
         if (peek() != '\0') throw std::logic_error("reference: rest of a formula: " + text_.substr(at_));
@@ -166,9 +167,9 @@ class FormulaWalker {
         throw std::logic_error("reference: unknown function " + name);
     }
 
-    std::string text_;
-    std::map<std::string, T> names_;
-    std::map<std::string, std::vector<T>> vectors_;
+    const std::string& text_;
+    const std::map<std::string, T>& names_;
+    const std::map<std::string, std::vector<T>>& vectors_;
     size_t at_ = 0;
 };
 

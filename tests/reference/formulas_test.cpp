@@ -7,12 +7,14 @@
 #include <functional>
 
 #include "base/rng.h"
+#include "model/laws.h"
 #include "model/small_models.h"
 #include "reference/attention.h"
 
 using namespace longreach;
 using namespace longreach::reference;
 using doctest::Approx;
+using test::starts;
 using test::tiny_model;
 
 namespace {
@@ -32,7 +34,7 @@ struct OneHead {
         a().heads = 1;
         a().head_dim = T;
         a().qk.kind = model::QkKind::none;
-        a().position.kind = model::PositionKind::nope;
+        a().angle = "nope";
         const Rng rng(31, Purpose::test);
         for (const char* name : {"q", "k", "v", "o"}) {
             std::vector<double>& w = params[fmt::format("layers.0.attention.{}.weight", name)];
@@ -41,6 +43,11 @@ struct OneHead {
         }
     }
     model::AttentionConfig& a() { return m.attention; }
+    void set_laws(const std::vector<std::string>& laws, const test::ScoreParameters& with = {}) {
+        a().score = nullptr;
+        a().params = with;
+        for (const std::string& law : laws) test::add_law(a(), law);
+    }
     void set(const std::string& name, std::vector<double> values) {
         params["layers.0.attention." + name] = std::move(values);
     }
@@ -71,6 +78,24 @@ struct OneHead {
 };
 const double root = std::sqrt(double(T));
 
+// A factor by n; parameters that learn are 1.
+double factor(const std::string& law, Place at, Values<double> params = {}) {
+    for (const ScoreParameter& p : parameters_of(*law_named(law)))
+        if (params.count(p.name) == 0) params[p.name] = p.learned() ? 1 : std::stod(p.init);
+    return factor_of(*law_named(law), at, params);
+}
+
+// The first value of the parameter of a law's factor.
+double first_factor(const std::string& law, const std::string& parameter, model::AttentionConfig a) {
+    model::ModelConfig m;
+    m.layers = 1;
+    m.train_context = 512;
+    a.score = law;
+    for (const ScoreParameter& p : score_parameters(a))
+        if (p.name == parameter) return first_value(m, a, 0, p, 0);
+    throw std::logic_error("no parameter " + parameter);
+}
+
 void scale_all(Params<double>& p, const std::string& name, double factor) {
     for (double& v : p.at("layers.0." + name)) v *= factor;
 }
@@ -78,10 +103,8 @@ void scale_all(Params<double>& p, const std::string& name, double factor) {
 }  // namespace
 
 TEST_CASE("reference: length scales have their published values") {
-    model::AttentionConfig a;
-    const auto at = [&](const std::string& kind, double n, double l_train = 512) {
-        a.scale.kind = kind;
-        return length_shape(a, n, l_train);
+    const auto at = [](const std::string& law, double n, double trained = 512) {
+        return factor(law, {.n = n, .trained = trained});
     };
     const double fine = 5e-6;  // five decimals
     CHECK(std::abs(0.43 * at("logn", 64) - 1.78832) < fine);
@@ -90,12 +113,8 @@ TEST_CASE("reference: length scales have their published values") {
     CHECK(std::abs(at("sqrt2logn", 256) - 3.33022) < fine);
     CHECK(std::abs(at("sqrt2lognp1", 1) - 1.17741) < fine);
     CHECK(std::abs(at("sqrt2lognp1", 16) - 2.38043) < fine);
-    a.scale.a = 0;
-    a.scale.b = 0.1;
-    a.scale.c = 1.9;
     CHECK(std::abs(at("sqrt_abc", 64) - 2.05731) < fine);
-    a.scale.a = 0.5;
-    CHECK(std::abs(at("sqrt_abc", 64) - 2.55731) < fine);
+    CHECK(std::abs(factor("sqrt_abc", {.n = 64}, {{"a", 0.5}}) - 2.55731) < fine);
     CHECK(at("logn_abc", 64) == Approx(std::log(8.3)));
     CHECK(std::abs(at("maxterm2", 1) - 0.74847) < fine);
     CHECK(std::abs(at("maxterm2", 1024) - 3.27872) < fine);
@@ -112,18 +131,12 @@ TEST_CASE("reference: length scales have their published values") {
     CHECK(at("cosa_logn", 7) == Approx(4 * std::log(7)));
     CHECK(at("gammalogn", 7) == Approx(std::log(7)));
     CHECK(at("gradmax_gauss", 7) == Approx(0.84 * std::sqrt(std::log(7))));
-    a.head_dim = 16;
-    CHECK(at("beta_pow", 10) == Approx(std::pow(10, 2 / 15.0)));
-    CHECK(at("none", 10) == 1);
+    CHECK(factor("beta_pow", {.n = 10, .head_dim = 16}) == Approx(std::pow(10, 2 / 15.0)));
 }
 
 TEST_CASE("reference: multipliers that let softmax attend to C keys have their published values") {
-    model::AttentionConfig a;
-    const auto at = [&](const std::string& kind, int64_t head_dim, double target, double n) {
-        a.scale.kind = kind;
-        a.scale.target = target;
-        a.head_dim = head_dim;
-        return length_shape(a, n, 512);
+    const auto at = [](const std::string& law, int64_t head_dim, double target, double n) {
+        return factor(law, {.n = n, .head_dim = head_dim}, {{"C", target}});
     };
     // Four decimals for normal scores, three for cosines.
     CHECK(std::abs(at("solve_c", 64, 2, 16) - 2.7407) < 6e-5);
@@ -143,29 +156,25 @@ TEST_CASE("reference: multipliers that let softmax attend to C keys have their p
 TEST_CASE("reference: the first multiplier keeps the scale of the unscaled model") {
     model::AttentionConfig a;
     a.head_dim = 16;
-    a.scale.kind = "sqrt2lognp1";
-    CHECK(first_multiplier(a, 512) == Approx(1 / std::sqrt(2 * std::log(257))));
-    a.scale.base = 0.5;  // m0 = 0.5 * sqrt(16)
-    CHECK(first_multiplier(a, 512) == Approx(2 / std::sqrt(2 * std::log(257))));
-    a.scale.init = model::ScaleInit::value;
-    a.scale.r = 0.7;
-    CHECK(first_multiplier(a, 512) == 0.7);
-    a.scale = {};
-    a.scale.kind = "logn";
-    CHECK(first_multiplier(a, 512) == 0.43);
-    a.scale.init = model::ScaleInit::parity;
-    CHECK(first_multiplier(a, 512) == Approx(1 / std::log(256)));
-    a.scale = {};
-    a.scale.kind = "gammalogn";  // on cosines: sqrt(d) at L / 2
-    CHECK(first_multiplier(a, 512) == Approx(4 / std::log(256)));
-    a.scale.kind = "qknorm_g";
-    CHECK(first_multiplier(a, 512) == Approx(std::log2(512.0 * 512 - 512)));
-    a.scale.init = model::ScaleInit::parity;
-    CHECK(first_multiplier(a, 512) == 4);
-    a.scale = {};
-    CHECK(first_multiplier(a, 512) == 1);
-    a.scale.kind = "entinv";
-    CHECK(first_multiplier(a, 512) == 1);
+    CHECK(first_factor("sqrt2lognp1", "r", a) == Approx(1 / std::sqrt(2 * std::log(257))));
+    a.score_base = 0.5;  // m0 = 0.5 * sqrt(16)
+    CHECK(first_factor("sqrt2lognp1", "r", a) == Approx(2 / std::sqrt(2 * std::log(257))));
+    a.params["r"] = starts(0.7);
+    CHECK(first_factor("sqrt2lognp1", "r", a) == 0.7);
+    a.score_base = 0;
+    a.params = {};
+    CHECK(first_factor("logn", "s", a) == 0.43);
+    a.params["s"] = starts("parity");
+    CHECK(first_factor("logn", "s", a) == Approx(1 / std::log(256)));
+    a.params["b"] = starts(0.25);
+    CHECK(first_factor("logn_bias", "s", a) == Approx(0.75 / std::log(256)));
+    a.params = {};
+    a.qk.kind = model::QkKind::qk_l2;
+    CHECK(first_factor("gammalogn", "gamma", a) ==
+          Approx(4 / std::log(256)));  // on cosines: sqrt(d) at L / 2
+    CHECK(first_factor("qknorm_g", "g", a) == Approx(std::log2(512.0 * 512 - 512)));
+    a.params["g"] = starts("parity");
+    CHECK(first_factor("qknorm_g", "g", a) == 4);
 }
 
 TEST_CASE("reference: ALiBi's slopes") {
@@ -179,8 +188,7 @@ TEST_CASE("reference: ALiBi's slopes") {
 }
 
 TEST_CASE("reference: frequencies after a change have their published values") {
-    const model::PositionConfig rope;
-    const auto theta = frequencies(rope, 128);
+    const auto theta = frequencies({}, 128);
     PostHoc change;
     change.kind = PostHoc::Kind::ntk;
     auto t = changed_frequencies(theta, change, 4096, 65536);
@@ -213,7 +221,8 @@ TEST_CASE("reference: frequencies after a change have their published values") {
     change = {PostHoc::Kind::ntk_dynamic, 2};
     CHECK(changed_frequencies(theta, change, 512, 4096)[63] == Approx(theta[63] / 15));
     // Rotated channels alone count: the slowest rotated pair is interpolated, the others stay at zero.
-    const model::PositionConfig half{model::PositionKind::p_rope, 10000, 0.5, model::Spacing::geometric};
+    model::AttentionConfig half;
+    half.angle = "p_rope";
     change = {PostHoc::Kind::ntk};
     const auto kept = frequencies(half, 128);
     CHECK(kept.size() == 32);
@@ -224,62 +233,69 @@ TEST_CASE("reference: frequencies after a change have their published values") {
 TEST_CASE("reference: scores by hand") {
     OneHead one;
     one.check([](double dot, double, double) { return dot / root; });
-    one.a().scale.base = 0.3;
+    one.a().score_base = 0.3;
     one.check([](double dot, double, double) { return 0.3 * dot; });
-    one.a().scale = {};
-    one.a().softcap = 0.5;
+    one.a().score_base = 0;
+    const std::string cap = "0.5*tanh(z/0.5)";
+    one.set_laws({cap});
     one.check([](double dot, double, double) { return 0.5 * std::tanh(dot / root / 0.5); });
-    one.a().scale.kind = "sqrt2logn";
-    one.a().scale.init = model::ScaleInit::value;
-    one.a().scale.r = 1.5;
-    one.params["attention.scale.r"] = {1.5};
-    const auto factor = [](double n) { return 1.5 * std::sqrt(2 * std::log(n)); };
-    one.check([&](double dot, double n, double) { return factor(n) * 0.5 * std::tanh(dot / root / 0.5); });
-    one.a().scale.granularity = model::ScaleGranularity::fixed;
-    one.params.erase("attention.scale.r");
-    one.check([&](double dot, double n, double) { return factor(n) * 0.5 * std::tanh(dot / root / 0.5); });
-    one.a().softcap = 0;
-    one.a().scale.kind = "logn_bias";
-    one.a().scale.bias = 0.25;
+    using enum model::Learning;
+    one.set_laws({cap, "sqrt2logn"}, {{"r", starts(1.5, layout)}});
+    one.params["attention.score.r"] = {1.5};
+    const auto growing = [](double n) { return 1.5 * std::sqrt(2 * std::log(n)); };
+    one.check([&](double dot, double n, double) { return growing(n) * 0.5 * std::tanh(dot / root / 0.5); });
+    one.a().params["r"].learn = no;
+    one.params.erase("attention.score.r");
+    one.check([&](double dot, double n, double) { return growing(n) * 0.5 * std::tanh(dot / root / 0.5); });
+    one.set_laws({"logn_bias"}, {{"s", starts(1.5, no)}, {"b", starts(0.25, no)}});
     one.check([&](double dot, double n, double) { return (1.5 * std::log(n) + 0.25) * dot / root; });
-    one.a().scale.granularity = model::ScaleGranularity::head;
-    one.set("scale.r", {0.6});
-    one.set("scale.b", {-0.1});
+    one.set_laws({"logn_bias"});
+    one.set("score.s", {0.6});
+    one.set("score.b", {-0.1});
     one.check([&](double dot, double n, double) { return (0.6 * std::log(n) - 0.1) * dot / root; });
 
+    // b of this factor and c of the distances: a formula keeps them apart.
+    const std::string factor_of_n = "z * (s*log(n) + shift)";
+    const auto after_factor = [&](const std::string& law, test::ScoreParameters with = {}) {
+        with["s"] = starts(0.6);
+        with["shift"] = starts(-0.1);
+        one.set_laws({factor_of_n, law}, with);
+    };
     const auto f = [](double n) { return 0.6 * std::log(n) - 0.1; };
-    model::DistanceConfig& c = one.a().distance;
-    c = {"scale_invariant", 3, true, 1, true};
-    one.set("distance.log_tau", {std::log(4)});
-    one.set("distance.decay", {1.7});
+    after_factor("scale_invariant", {{"tau", starts(3, layer, true)}, {"c", starts(1, layer)}});
+    one.set("score.log_tau", {std::log(4)});
+    one.set("score.c", {1.7});
     one.check([&](double dot, double n, double t) {
         const double m = 2 * std::log(1 + t / 4);
         return std::sqrt(1 + m) * f(n) * dot / root - 1.7 * m;
     });
-    c.learn_tau = c.learn_decay = false;
-    c.decay = 0.8;
+    after_factor("scale_invariant", {{"tau", starts(3)}, {"c", starts(0.8)}});
     one.check([&](double dot, double n, double t) {
         const double m = 2 * std::log(1 + t / 3);
         return std::sqrt(1 + m) * f(n) * dot / root - 0.8 * m;
     });
-    c.kind = "log_bias";
+    after_factor("log_bias", {{"tau", starts(3)}, {"c", starts(0.8)}});
     one.check([&](double dot, double n, double t) { return f(n) * dot / root - 0.8 * std::log(1 + t / 3); });
-    c = {"si_interp", 3, false, 1, false, 0.3, 0.4, 0.2, 1.1};
+    after_factor("si_interp", {{"tau", starts(3)},
+                               {"kappa", starts(0.3)},
+                               {"p", starts(0.4)},
+                               {"b", starts(0.2)},
+                               {"c", starts(1.1)}});
     one.check([&](double dot, double n, double t) {
         const double square = 1 + 2 * (0.7 * std::log(1 + t / 3) + 0.3 * std::log(0.2 * n + 1.1));
         return std::sqrt(square) * f(n) * dot / root - (square - 1) / 2 - 0.4 * std::log(1 + t / 3);
     });
-    c = {"alibi"};
+    after_factor("alibi");
     one.check([&](double dot, double n, double t) { return f(n) * dot / root - t / 256; });
-    c = {"kerple_log"};
-    one.set("distance.p", {0.9});
-    one.set("distance.a", {0.005});  // below its bound of 0.01
+    after_factor("kerple_log");
+    one.set("score.p", {0.9});
+    one.set("score.a", {0.005});  // below its bound of 0.01
     one.check(
         [&](double dot, double n, double t) { return f(n) * dot / root - 0.9 * std::log(1 + 0.01 * t); });
-    c = {"kerple_power"};
-    one.set("distance.a", {0.4});
+    after_factor("kerple_power");
+    one.set("score.a", {0.4});
     one.check([&](double dot, double n, double t) { return f(n) * dot / root - 0.4 * std::pow(t, 0.9); });
-    one.set("distance.p", {2.5});  // at most 2
+    one.set("score.p", {2.5});  // at most 2
     one.check([&](double dot, double n, double t) { return f(n) * dot / root - 0.4 * t * t; });
 }
 
@@ -298,21 +314,21 @@ TEST_CASE("reference: masks, counts and sinks by hand") {
     one.check(plain, near, std::exp(0.7));
 
     one.a().sink = model::SinkKind::none;
-    one.a().scale.kind = "logn_fixed04";
+    one.a().score = "logn_fixed04";
     one.doc_start = {0, 0, 2, 2, 2, 2, 2, 2};
     const auto visible = [](size_t i, size_t j) { return j <= i && i - j < 3 && (i < 2 || j >= 2); };
     const auto scaled = [&](auto count) {
         one.check([&](double dot, double n, double) { return 0.4 * std::log(count(n)) * dot / root; },
                   visible);
     };
-    one.a().scale.scale_n = model::ScaleCount::sequence;
+    one.a().score_count = model::ScoreCount::sequence;
     scaled([](double n) { return n; });
     const auto in_document = [](double n) { return n > 2 ? n - 2 : n; };
-    one.a().scale.scale_n = model::ScaleCount::document;
+    one.a().score_count = model::ScoreCount::document;
     scaled(in_document);
-    one.a().scale.scale_n = model::ScaleCount::automatic;
+    one.a().score_count = model::ScoreCount::automatic;
     scaled(in_document);
-    one.a().scale.scale_n = model::ScaleCount::visible;
+    one.a().score_count = model::ScoreCount::visible;
     scaled([&](double n) { return std::min(in_document(n), 3.0); });
 }
 
@@ -334,13 +350,13 @@ TEST_CASE("reference: treatments of queries and keys by hand") {
     by_query([&](double dot, size_t) { return dot; });
     one.a().qk.kind = model::QkKind::qk_l2;
     by_query([&](double dot, size_t i) { return root * dot / length(i); });
-    one.a().scale.base = 0.2;
+    one.a().score_base = 0.2;
     by_query([&](double dot, size_t i) { return 0.2 * double(T) * dot / length(i); });
-    one.a().scale.base = 0;
+    one.a().score_base = 0;
     one.a().qk.kind = model::QkKind::cosa;
-    one.a().scale.kind = "cosa_logn";
+    one.a().score = "cosa_logn";
     by_query([&](double dot, size_t i) { return 4 * std::log(double(i + 1)) * dot / length(i); });
-    one.a().scale.kind = "none";
+    one.a().score = nullptr;
     // Learned eps: |q| / sqrt(d) against sqrt(mean square + eps).
     one.a().qk.kind = model::QkKind::qk_rms_eps;
     one.set("q_norm.log_eps", {std::log(0.3)});

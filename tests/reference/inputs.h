@@ -45,6 +45,15 @@ inline const model::AttentionConfig& attention_of(const model::ModelConfig& m, i
     return name.empty() ? m.attention : m.layouts.at(name);
 }
 
+// The names and formulas of a score.
+inline std::vector<std::string> laws_of(const model::AttentionConfig& a) {
+    if (a.score.is_null()) return {};
+    if (const std::string* text = a.score.to_string()) return {*text};
+    std::vector<std::string> laws;
+    for (const json::Value& text : a.score.as_array()) laws.push_back(text.as_string());
+    return laws;
+}
+
 // A change of a trained model for sequences longer than L_train; without effect up to it.
 struct PostHoc {
     enum class Kind {

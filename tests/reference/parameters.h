@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -33,6 +34,34 @@ struct Parameter {
         return n;
     }
 };
+
+// What the score of layer l learns, where no layer before it has the same tensor.
+inline void add_score_parameters(std::vector<Parameter>& all, const model::ModelConfig& m, int64_t l) {
+    const model::AttentionConfig& a = attention_of(m, l);
+    for (const ScoreParameter& p : score_parameters(a)) {
+        if (!p.learned()) continue;
+        const std::string name = score_tensor(fmt::format("layers.{}.attention.", l), layout_of(m, l), p);
+        if (std::any_of(all.begin(), all.end(), [&](const Parameter& other) { return other.name == name; }))
+            continue;
+        const bool of_heads = p.learn == model::Learning::head;
+        const int64_t size = std::max<int64_t>(1, p.size), heads = of_heads ? a.heads : 1;
+        std::vector<int64_t> shape;
+        if (of_heads) shape.push_back(heads);
+        if (p.size > 1 || !of_heads) shape.push_back(size);
+        if (const auto most = p.drawn_below()) {
+            all.push_back({name, shape, Parameter::Start::zero_to, *most});
+            continue;
+        }
+        Parameter constant{name, shape};
+        for (int64_t h = 0; h < heads; ++h) {
+            const double first = first_value(m, a, l, p, static_cast<size_t>(h));
+            constant.list.insert(constant.list.end(), static_cast<size_t>(size),
+                                 p.positive ? std::log(first) : first);
+        }
+        constant.value = constant.list[0];
+        all.push_back(std::move(constant));
+    }
+}
 
 inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
     using Start = Parameter::Start;
@@ -136,38 +165,7 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
             constant(name + "k_norm.log_eps", {a.qk.eps_per_head ? kv : 1}, std::log(a.qk.eps));
         }
 
-        const model::ScaleGranularity r = granularity(a.scale);
-        if (r != model::ScaleGranularity::fixed) {
-            const std::string layout = layout_of(m, l);
-            const std::string where = r != model::ScaleGranularity::global ? name
-                                      : layout.empty()                     ? "attention."
-                                                                           : "layouts." + layout + ".";
-            const int64_t count = r == model::ScaleGranularity::head ? heads : 1;
-            constant(where + "scale.r", {count}, first_multiplier(a, static_cast<double>(m.train_context)));
-            if (kind_of(a.scale) == ScaleKind::logn_bias) constant(where + "scale.b", {count}, a.scale.bias);
-        }
-        for (const auto& [parameter, p] : a.params) {
-            if (p.learn == model::Learning::no || p.learn == model::Learning::by_law) continue;
-            const bool of_heads = p.learn == model::Learning::head;
-            const int64_t size = std::max<int64_t>(1, p.size);
-            std::vector<int64_t> shape;
-            if (of_heads) shape.push_back(heads);
-            if (p.size > 1 || !of_heads) shape.push_back(size);
-            std::vector<double> each;
-            for (int64_t h = 0; h < (of_heads ? heads : 1); ++h) {
-                const double first = first_value(a, p, static_cast<double>(h), static_cast<double>(l), m);
-                each.insert(each.end(), static_cast<size_t>(size), p.positive ? std::log(first) : first);
-            }
-            constant(score_tensor(name, layout_of(m, l), parameter, p), shape, each[0]);
-            if (all.back().name == score_tensor(name, layout_of(m, l), parameter, p)) all.back().list = each;
-        }
-        if (a.distance.learn_tau) constant(name + "distance.log_tau", {1}, std::log(a.distance.tau));
-        if (a.distance.learn_decay) constant(name + "distance.decay", {1}, a.distance.decay);
-        if (kind_of(a.distance) == DistanceKind::kerple_log ||
-            kind_of(a.distance) == DistanceKind::kerple_power) {
-            all.push_back({name + "distance.p", {heads}, Start::zero_to, 2});
-            all.push_back({name + "distance.a", {heads}, Start::zero_to, 1});
-        }
+        add_score_parameters(all, m, l);
         if (a.sink == model::SinkKind::learned) constant(name + "sink", {heads}, 0);
         if (a.forget == model::ForgetKind::head) {
             matrix(name + "forget.weight", heads, width);

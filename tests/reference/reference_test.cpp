@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/rng.h"
+#include "model/laws.h"
 #include "reference/evaluate.h"
 
 using namespace longreach;
@@ -22,7 +23,7 @@ model::ModelConfig small_config(int64_t layers = 1) {
     m.mlp.hidden = int64_t(F);
     m.attention.heads = 1;
     m.attention.head_dim = 4;
-    m.attention.position.kind = model::PositionKind::nope;
+    m.attention.angle = "nope";
     m.attention.qk.kind = model::QkKind::none;
     return m;
 }
@@ -149,7 +150,7 @@ TEST_CASE("reference: scores with rotary, query/key norm and the distance transf
     };
     // q_2 = (0, 0, 0, 1), k = (1, 0, 0, 0) twice and (0, 0, 0, 1): z = 0, 0, 1/2.
     CHECK(measured() == Approx(mass(0, 0, 0.5)));
-    m.attention.distance = {"scale_invariant", 10};
+    m.attention.score = "scale_invariant";  // tau 10
     const auto y = [](double z, double t) {
         const double shift = 2 * std::log(1 + t / 10);
         return std::sqrt(1 + shift) * z - shift;
@@ -162,7 +163,7 @@ TEST_CASE("reference: scores with rotary, query/key norm and the distance transf
 TEST_CASE("reference: rotary by hand") {
     model::ModelConfig m = small_config();
     m.norm.eps = 1e-300;
-    m.attention.position.kind = model::PositionKind::rope;
+    m.attention.angle = "rope";
     Params<double> p = empty_params(m);
     // Tokens 0 and 1 have the same query (1, 0, 0, 0) and key (0, 0, 1, 0); token 0 alone has a
     // value, in channel 1.
@@ -182,10 +183,13 @@ TEST_CASE("reference: rotary by hand") {
     };
     const double e2 = std::exp(std::sin(2.0) / 2), e1 = std::exp(std::sin(1.0) / 2);
     CHECK(mass() == Approx(e2 / (e2 + e1 + 1)));
-    m.attention.position = {model::PositionKind::p_rope, 10000, 0.5,
-                            model::Spacing::geometric};  // one pair of two, theta 1
+    const auto turn = [&](const char* angle, double base, double fraction) {
+        m.attention.angle = angle;
+        m.attention.params = {{"base", test::starts(base)}, {"fraction", test::starts(fraction)}};
+    };
+    turn("p_rope", 10000, 0.5);  // one pair of two, theta 1
     CHECK(mass() == Approx(e2 / (e2 + e1 + 1)));
-    m.attention.position.fraction = 0.49;
+    turn("p_rope", 10000, 0.49);
     CHECK(mass() == Approx(1 / 3.0));
     // The same on pair (1, 3), which turns by base^(-1/2), or by 1/base when two pairs are spaced linearly.
     p["layers.0.attention.q.weight"] = p["layers.0.attention.k.weight"] = std::vector<double>(C * C, 0.0);
@@ -195,13 +199,13 @@ TEST_CASE("reference: rotary by hand") {
         const double far = std::exp(std::sin(2 * theta) / 2), near = std::exp(std::sin(theta) / 2);
         return far / (far + near + 1);
     };
-    m.attention.position = {model::PositionKind::rope, 16, 0.5, model::Spacing::geometric};
+    turn("rope", 16, 0.5);
     CHECK(mass() == Approx(expected(0.25)));
-    m.attention.position = {model::PositionKind::p_rope, 16, 1, model::Spacing::geometric};
+    turn("p_rope", 16, 1);
     CHECK(mass() == Approx(expected(0.25)));
-    m.attention.position = {model::PositionKind::p_rope, 16, 1, model::Spacing::linspace};
+    turn("p_rope_linspace", 16, 1);
     CHECK(mass() == Approx(expected(0.0625)));
-    m.attention.position = {model::PositionKind::p_rope, 16, 0.5, model::Spacing::linspace};
+    turn("p_rope_linspace", 16, 0.5);
     CHECK(mass() == Approx(1 / 3.0));
 }
 
@@ -297,7 +301,7 @@ TEST_CASE("reference: derivatives agree with central differences") {
     m.attention.heads = 4;
     m.attention.kv_heads = 2;
     m.attention.head_dim = 4;
-    m.attention.distance = {"scale_invariant", 2};
+    test::add_law(m.attention, "scale_invariant", {{"tau", test::starts(2)}});
     const Example e{2, 4, {0, 1, 2, 3, 4, 5, 6, 0}, {1, 2, 3, 4, 5, 6, -1, 1}, {0, 0, 2, 2, 0, 0, 0, 0}};
 
     const Rng rng(3, Purpose::test);

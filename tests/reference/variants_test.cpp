@@ -87,8 +87,9 @@ TEST_CASE("reference: variants that start as nothing are nothing") {
         nothing("doubled gate", [&](model::ModelConfig& c) { c.attention.gate = {kind, true, true}; });
     nothing("convolution", [](model::ModelConfig& c) { c.attention.conv.size = 3; });
     nothing("smear", [](model::ModelConfig& c) { c.residual.smear = true; });
-    nothing("plain factor",
-            [](model::ModelConfig& c) { c.attention.scale.granularity = model::ScaleGranularity::head; });
+    nothing("plain factor", [](model::ModelConfig& c) {
+        test::add_law(c.attention, "z * r", {{"r", test::starts(1, model::Learning::head)}});
+    });
     nothing("gains", [](model::ModelConfig& c) { c.attention.qk.kind = model::QkKind::qk_rms_w; });
 }
 
@@ -102,6 +103,9 @@ TEST_CASE("reference: variants at their limits") {
         model::ModelConfig c = m;
         change(c);
         return c;
+    };
+    const auto with = [&](const std::string& law, const test::ScoreParameters& params = {}) {
+        return changed([&](model::ModelConfig& x) { test::add_law(x.attention, law, params); });
     };
     SUBCASE("a sink far below is no sink; a sink of zero is a learned one at zero") {
         model::ModelConfig c =
@@ -117,65 +121,56 @@ TEST_CASE("reference: variants at their limits") {
     SUBCASE("chunks as long as the sequence, p-rope at both ends, softcap far above") {
         check_same(m, p, changed([](model::ModelConfig& x) { x.attention.chunk = 14; }), p);
         CHECK(differs(m, p, changed([](model::ModelConfig& x) { x.attention.chunk = 13; }), p));
-        model::ModelConfig c =
-            changed([](model::ModelConfig& x) { x.attention.position.kind = model::PositionKind::p_rope; });
-        c.attention.position.fraction = 1;
+        model::ModelConfig c = changed([](model::ModelConfig& x) { x.attention.angle = "p_rope"; });
+        c.attention.params["fraction"] = test::starts(1);
         check_same(m, p, c, p);
-        c.attention.position.fraction = 0;
-        check_same(
-            changed([](model::ModelConfig& x) { x.attention.position.kind = model::PositionKind::nope; }), p,
-            c, p);
+        c.attention.params["fraction"] = test::starts(0);
+        check_same(changed([](model::ModelConfig& x) { x.attention.angle = "nope"; }), p, c, p);
         // c tanh(z / c) = z - z^3 / (3 c^2) + ...
-        check_same(m, p, changed([](model::ModelConfig& x) { x.attention.softcap = 1e8; }), p, 1e-11);
+        check_same(m, p, changed([](model::ModelConfig& x) { x.attention.score = "1e8*tanh(z/1e8)"; }), p,
+                   1e-11);
     }
     SUBCASE("interpolation: kappa = 0, p = 1 is scale-invariant; kappa = 1, p = 0 is sqrt(2 log n)") {
-        const model::ModelConfig si = changed([](model::ModelConfig& x) {
-            x.attention.distance = {"scale_invariant", 3};
-        });
-        model::ModelConfig c = si;
-        c.attention.distance = {"si_interp", 3, false, 1, false, 0, 1};
+        const model::ModelConfig si = with("scale_invariant", {{"tau", test::starts(3)}});
+        model::ModelConfig c =
+            with("si_interp", {{"tau", test::starts(3)}, {"kappa", test::starts(0)}, {"p", test::starts(1)}});
         check_same(si, p, c, p);
         // b = e^(-1/2), c = 0: a^2 = 1 + 2 (log n - 1/2) = 2 log n, and a constant per row.
-        c.attention.distance = {"si_interp", 3, false, 1, false, 1, 0, std::exp(-0.5), 0};
-        model::ModelConfig root_n = m;
-        root_n.attention.scale.kind = "sqrt2logn";
-        root_n.attention.scale.granularity = model::ScaleGranularity::fixed;
-        root_n.attention.scale.init = model::ScaleInit::value;
-        root_n.attention.scale.r = 1;
+        c.attention.params = {{"tau", test::starts(3)},
+                              {"kappa", test::starts(1)},
+                              {"p", test::starts(0)},
+                              {"b", test::starts(std::exp(-0.5))},
+                              {"c", test::starts(0)}};
+        const model::ModelConfig root_n = with("sqrt2logn", {{"r", test::starts(1, model::Learning::no)}});
         // sqrt(1 + 2 (log(b n))) at n = 1 is the root of a rounding error of 1e-16: 1e-8 of one score that is
         // alone in its softmax.
         check_same(root_n, p, c, p, 1e-11);
     }
     SUBCASE("learned decay and tau at the values of the static form") {
         for (const std::string kind : {"scale_invariant", "log_bias"}) {
-            const model::ModelConfig fixed = changed([&](model::ModelConfig& x) {
-                x.attention.distance = {kind, 3};
-            });
-            model::ModelConfig c = fixed;
-            c.attention.distance.learn_decay = c.attention.distance.learn_tau = true;
+            const model::ModelConfig fixed = with(kind, {{"tau", test::starts(3)}});
+            const model::ModelConfig c = with(kind, {{"tau", test::starts(3, model::Learning::layer, true)},
+                                                     {"c", test::starts(1, model::Learning::layer)}});
             Params<double> q = random_params(c);
             for (auto& [name, values] : p) q[name] = values;
-            set_all(q, ".decay", 1);
-            set_all(q, ".log_tau", std::log(3));
+            set_all(q, "score.c", 1);
+            set_all(q, "score.log_tau", std::log(3));
             check_same(fixed, p, c, q);
-            set_all(q, ".decay", 0);
+            set_all(q, "score.c", 0);
             if (kind == "log_bias") check_same(m, p, c, q);
         }
         // KERPLE's logarithm with p = 1 and a = 1 / tau is the logarithmic bias.
-        const model::ModelConfig bias = changed([&](model::ModelConfig& x) {
-            x.attention.distance = {"log_bias", 3};
-        });
-        model::ModelConfig c = changed([&](model::ModelConfig& x) { x.attention.distance = {"kerple_log"}; });
+        const model::ModelConfig bias = with("log_bias", {{"tau", test::starts(3)}}), c = with("kerple_log");
         Params<double> q = random_params(c);
         for (auto& [name, values] : p) q[name] = values;
-        set_all(q, ".distance.p", 1);
-        set_all(q, ".distance.a", 1 / 3.0);
+        set_all(q, "score.p", 1);
+        set_all(q, "score.a", 1 / 3.0);
         check_same(bias, p, c, q);
     }
     SUBCASE("norms of queries or keys do not see the size of their matrices") {
         const auto check_scale = [&](model::QkKind kind, const char* which, bool same) {
             model::ModelConfig c = changed([&](model::ModelConfig& x) { x.attention.qk.kind = kind; });
-            if (kind == model::QkKind::cosa) c.attention.scale.kind = "cosa_const";
+            if (kind == model::QkKind::cosa) c.attention.score = "cosa_const";
             Params<double> q = p;
             scale_all(q, fmt::format("attention.{}.weight", which), 3);
             CAPTURE(which);

@@ -113,8 +113,7 @@ TEST_CASE("the methods say what the configs say, and cite what the variants stan
     const std::string config = io::join_path(run, "config.json");
     const auto continued = config::load_config<train::Experiment>(
         {.file = config,
-         .overrides = {"model.attention.position.scaling.kind=yarn",
-                       "model.attention.position.scaling.factor=2",
+         .overrides = {"model.attention.angle_scaling.kind=yarn", "model.attention.angle_scaling.factor=2",
                        "run.init_from=runs/rope.seed1/checkpoints/step_00000400/"}},
         [](train::Experiment& e, config::Problems& p) { e.check(p); });
     io::write_file_atomically(config, config::write_resolved(continued.value));

@@ -304,10 +304,10 @@ TEST_CASE("a plan for a GPU that is not here is that of the GPU itself") {
     make_corpus(dir / "data");
     for (const auto& [precision, matrices] :
          {std::pair{Precision::bf16, "adam"}, {Precision::fp32, "muon"}}) {
-        const auto config =
-            load_tiny(config_text(dir.path(), "run"), {fmt::format("optimizer.matrices={}", matrices),
-                                                       "model.attention.distance.kind=scale_invariant",
-                                                       "model.attention.distance.learn_tau=true"});
+        const auto config = load_tiny(
+            config_text(dir.path(), "run"),
+            {fmt::format("optimizer.matrices={}", matrices), "model.attention.score=scale_invariant",
+             "model.attention.params.tau.learn=layer", "model.attention.params.tau.positive=true"});
         const auto plan = [&](std::unique_ptr<Ops> ops, const std::string& log) {
             train::Console console(true);
             console.open_log(dir / log);

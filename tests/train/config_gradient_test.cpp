@@ -7,6 +7,7 @@
 
 #include "config/loader.h"
 #include "model/check_model.h"
+#include "model/laws.h"
 #include "train/experiment.h"
 
 using namespace longreach;
@@ -21,8 +22,8 @@ void shrink(model::AttentionConfig& a) {
     if (a.latent) a.latent = {12, a.latent.shared > 0 ? 4 : 0, a.latent.queries > 0 ? 8 : 0};
     if (a.window > 0) a.window = 5;
     if (a.chunk > 0) a.chunk = 5;
-    a.scale.floor_scale = 3;
-    a.scale.attn_temperature_len = 4;
+    if (has_law(a, "llama4")) a.params["floor_scale"] = starts(3);
+    if (has_law(a, "grok2")) a.params["length"] = starts(4);
 }
 
 // The same architecture at a size the reference can differentiate; all gradients made non-zero.

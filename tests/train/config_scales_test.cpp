@@ -4,7 +4,8 @@
 #include <cmath>
 
 #include "io/safetensors.h"
-#include "model/laws_of_configs.h"
+#include "model/attention_score.h"
+#include "model/laws.h"
 #include "train/tiny_configs.h"
 
 using namespace longreach;
@@ -19,12 +20,27 @@ train::Experiment read(const std::string& file) {
         .value;
 }
 
-// Deviation of the scores of a fresh layer: of <q, k> for normed random vectors it is sqrt(d), of raw ones,
-// whose channels start with deviation 1/2 behind matrices from U(+-sqrt(0.75 / C)), it is sqrt(d) / 4.
-double first_deviation(const model::AttentionConfig& a, int64_t train_context) {
-    const double d = static_cast<double>(a.head_dim);
-    const double raw = a.qk.kind == model::QkKind::none ? 0.25 : 1;
-    return score_base(a) * initial_r(a, train_context) * raw * std::sqrt(d);
+// The parameters of a layer's score as they start.
+std::vector<double> first_values(const law::BoundLaw& law) {
+    std::vector<double> values;
+    for (size_t i = 0; i < law.parameters().size(); ++i) values.push_back(law.value(0, i));
+    return values;
+}
+
+// Deviation of the scores of a fresh layer at half the training context, next to the query: of <q, k> for normed random
+// vectors it is sqrt(d), of raw ones, whose channels start with deviation 1/2 behind matrices from U(+-sqrt(0.75 / C)), it
+// is sqrt(d) / 4.
+double first_deviation(const model::ModelConfig& m, int64_t layer) {
+    const model::LayerScore score = model::layer_score(m, layer);
+    const model::AttentionConfig& a = m.layer_attention(layer);
+    const double d = static_cast<double>(a.head_dim), raw = a.qk.kind == model::QkKind::none ? 0.25 : 1;
+    const std::vector<double> first = first_values(score.law);
+    law::Values v;
+    v[law::Variable::n] = static_cast<double>(m.train_context) / 2;
+    v[law::Variable::L] = static_cast<double>(m.train_context);
+    v[law::Variable::d] = d;
+    for (const double& value : first) v.parameters.emplace_back(&value, 1);
+    return score.base * law::evaluate(score.law.law().row, v) * raw * std::sqrt(d);
 }
 
 // One scalar of the checkpoint of a step.
@@ -48,9 +64,9 @@ TEST_CASE("scale-invariant attention starts from scores of deviation 1 in every 
             const train::Experiment e = read(file);
             for (const int64_t l : e.model.distinct_layers()) {
                 const model::AttentionConfig& a = e.model.layer_attention(l);
-                if (a.distance.kind != "scale_invariant" && a.distance.kind != "si_interp") continue;
+                if (!has_law(a, "scale_invariant") && !has_law(a, "si_interp")) continue;
                 CAPTURE(file);
-                CHECK(first_deviation(a, e.model.train_context) == doctest::Approx(1).epsilon(1e-6));
+                CHECK(first_deviation(e.model, l) == doctest::Approx(1).epsilon(1e-6));
                 ++configs;
             }
         }
@@ -58,31 +74,29 @@ TEST_CASE("scale-invariant attention starts from scores of deviation 1 in every 
     for (const char* later : {"gate_elementwise", "gate_headwise", "hybrid_norm", "nope", "output_norm",
                               "peri_ln", "post_norm", "qkv_norm", "qkv_norm_alone"}) {
         CAPTURE(later);
-        CHECK(read(fmt::format("nor2k/{}.json", later)).model.attention.distance.kind == "scale_invariant");
+        CHECK(has_law(read(fmt::format("nor2k/{}.json", later)).model.attention, "scale_invariant"));
     }
 }
 
 TEST_CASE("the critical-scaling study: the baseline starts at 1.92, and what starts at parity equals it") {
     for (const char* study : {"nor2k", "nor4k"}) {
         const train::Experiment baseline = read(fmt::format("{}/baseline.json", study));
-        const model::AttentionConfig& a = baseline.model.attention;
-        CHECK(score_base(a) == 1);
-        CHECK(initial_r(a, baseline.model.train_context) == 0.12);
-        CHECK(first_deviation(a, baseline.model.train_context) == doctest::Approx(1.92));
+        const model::LayerScore score = model::layer_score(baseline.model, 0);
+        CHECK(score.base == 1);
+        CHECK(first_values(score.law) == std::vector<double>{0.12});
+        CHECK(first_deviation(baseline.model, 0) == doctest::Approx(1.92));
         for (const char* variant : {"logn", "sqrt2logn"}) {
             CAPTURE(variant);
             const train::Experiment e = read(fmt::format("{}/{}.json", study, variant));
-            const double n = static_cast<double>(e.model.train_context) / 2;
-            const double shape = scale_shape(e.model.attention.scale, 256, e.model.train_context, n);
-            CHECK(first_deviation(e.model.attention, e.model.train_context) * shape == doctest::Approx(1.92));
+            CHECK(first_deviation(e.model, 0) == doctest::Approx(1.92));
         }
     }
-    const train::Experiment one = read("nor2k/sqrt2logn_static_1.json"),
-                            two = read("nor2k/sqrt2logn_static_2.json");
-    const double parity = initial_r(read("nor2k/sqrt2logn.json").model.attention, 2048);
-    CHECK(parity == doctest::Approx(0.516).epsilon(1e-3));
-    CHECK(initial_r(one.model.attention, 2048) == 1);
-    CHECK(initial_r(two.model.attention, 2048) == 2);
+    const auto first_r = [](const std::string& variant) {
+        return first_values(model::layer_score(read("nor2k/" + variant + ".json").model, 0).law).at(0);
+    };
+    CHECK(first_r("sqrt2logn") == doctest::Approx(0.516).epsilon(1e-3));
+    CHECK(first_r("sqrt2logn_static_1") == 1);
+    CHECK(first_r("sqrt2logn_static_2") == 2);
 }
 
 TEST_CASE("one Adam step moves the baseline's factor by the learning rate, as a scalar that starts at 0.12") {
@@ -97,7 +111,7 @@ TEST_CASE("one Adam step moves the baseline's factor by the learning rate, as a 
     REQUIRE(run_training(config) == ExitCode::ok);
     const std::string run = io::join_path(config.value.run.dir, config.value.run.name);
     for (int64_t l = 0; l < config.value.model.layers; ++l) {
-        const std::string name = fmt::format("layers.{}.attention.scale.r", l);
+        const std::string name = fmt::format("layers.{}.attention.score.r", l);
         CAPTURE(name);
         CHECK(scalar_of(run, 0, name) == doctest::Approx(0.12));
         CHECK(std::abs(scalar_of(run, 1, name) - scalar_of(run, 0, name)) ==

@@ -23,7 +23,7 @@ std::string small_config(const std::string& directory) {
   "model": {{
     "layers": 2, "width": 72, "mlp": {{ "hidden": 200 }}, "residual": {{ "x0": true, "values": "first" }},
     "norm": {{ "gain": true }}, "attention": {{ "heads": 3, "head_dim": 32 }},
-    "layouts": {{ "near": {{ "window": 50 }}, "far": {{ "distance": {{ "kind": "scale_invariant" }} }} }},
+    "layouts": {{ "near": {{ "window": 50 }}, "far": {{ "score": "scale_invariant" }} }},
     "pattern": ["near", "far"]
   }},
   "data": {{ "train": ["{0}/data/train_*.bin"], "val": ["{0}/data/val_*.bin"] }},

@@ -24,7 +24,6 @@ const Overrides mixture{mixture_b[0], mixture_b[1], "data.mixture.a.paths=[\"@/d
 const Overrides raw_u16{raw[0], raw[1], raw[2], "data.format=raw", "data.width=2"};
 const Overrides layouts{"model.layers=3", "model.layouts={\"a\":{\"window\":4},\"b\":{}}",
                         "model.pattern=[\"a\",\"b\"]"};
-const Overrides p_rope{"model.attention.position.kind=p_rope", "model.attention.position.fraction=0.75"};
 const Overrides sigmoid{"model.head.softcap.kind=sigmoid"};
 const Overrides adam{"optimizer.matrices=adam"};
 const Overrides needle{"data.task.kind=needle", "data.document_mask=false", "data.task.digits=3",
@@ -44,7 +43,7 @@ const Overrides overflow{"optimizer.adam.embedding_lr=1000", "optimizer.adam.hea
                          "optimizer.muon.lr=1000",           "model.embedding_norm=false",
                          "model.head.z_loss=1e26",           "stages.0.lr=1000"};
 
-// "model.attention.scale.kind=logn", by its last part.
+// "model.attention.score=logn", by its last part.
 Overrides attention(std::initializer_list<const char*> settings) {
     Overrides all;
     for (const char* setting : settings) all.push_back(std::string("model.attention.") + setting);
@@ -94,16 +93,10 @@ std::vector<Effect> listed_effects() {
     const auto kind = [](const char* section, const char* name) {
         return attention({(std::string(section) + ".kind=" + name).c_str()});
     };
-    const Overrides logn = kind("scale", "logn"), abc = kind("scale", "sqrt_abc");
-    const Overrides llama = attention({"scale.kind=llama4", "scale.floor_scale=2"});
-    const Overrides grok = attention({"scale.kind=grok2", "scale.attn_temperature_len=3"});
-    const Overrides invariant = kind("distance", "scale_invariant"),
-                    interpolated = kind("distance", "si_interp");
-    const Overrides value = attention({"scale.kind=sqrt2logn", "scale.init=value"});
-    const Overrides half = attention({"position.scaling.kind=pi", "position.scaling.factor=2"});
+    const Overrides half = attention({"angle_scaling.kind=pi", "angle_scaling.factor=2"});
     const Overrides yarn =
-        attention({"position.scaling.kind=yarn", "position.scaling.original_context=16",
-                   "position.scaling.fast=2", "position.scaling.slow=0.25", "position.base=30"});
+        attention({"angle_scaling.kind=yarn", "angle_scaling.original_context=16", "angle_scaling.fast=2",
+                   "angle_scaling.slow=0.25", "params.base.init=30"});
     const Overrides windowed = attention({"window=8"});
     const Overrides latent = attention({"qk.kind=none", "latent.width=8", "latent.shared=4"});
     const Overrides long_eval{"eval.lengths=[16,64]"};
@@ -160,35 +153,24 @@ std::vector<Effect> listed_effects() {
         {"model.attention.kv_heads", {"model.attention.kv_heads=1"}, Seen::weights},
         {"model.attention.head_dim", {"model.attention.head_dim=12"}, Seen::weights},
         {"model.attention.window", {"model.attention.window=4"}},
-        {"model.attention.position.kind", {"model.attention.position.kind=nope"}},
-        {"model.attention.position.base", {"model.attention.position.base=20"}},
-        {"model.attention.position.fraction",
-         {"model.attention.position.fraction=0.25"},
-         Seen::metrics,
-         p_rope},
-        {"model.attention.position.spacing",
-         {"model.attention.position.spacing=linspace"},
-         Seen::metrics,
-         p_rope},
-        attention_effect("position.scaling.kind", "ntk", Seen::metrics, half),
-        attention_effect("position.scaling.factor", "3", Seen::metrics, half),
-        attention_effect("position.scaling.original_context", "4", Seen::metrics, yarn),
-        attention_effect("position.scaling.fast", "0.5", Seen::metrics, yarn),
-        attention_effect("position.scaling.slow", "0.5", Seen::metrics, yarn),
-        attention_effect("position.scaling.attention_factor", "2", Seen::metrics, yarn),
-        attention_effect("position.scaling.truncate", "false", Seen::metrics, yarn),
+        attention_effect("angle_scaling.kind", "ntk", Seen::metrics, half),
+        attention_effect("angle_scaling.factor", "3", Seen::metrics, half),
+        attention_effect("angle_scaling.original_context", "4", Seen::metrics, yarn),
+        attention_effect("angle_scaling.fast", "0.5", Seen::metrics, yarn),
+        attention_effect("angle_scaling.slow", "0.5", Seen::metrics, yarn),
+        attention_effect("angle_scaling.attention_factor", "2", Seen::metrics, yarn),
+        attention_effect("angle_scaling.truncate", "false", Seen::metrics, yarn),
         {"model.attention.qk.kind", {"model.attention.qk.kind=none"}},
         {"model.attention.qk.eps", {"model.attention.qk.eps=0.1"}},
         attention_effect("qk.eps_per_head", "true", Seen::weights, kind("qk", "qk_rms_eps")),
         attention_effect("chunk", "4"),
-        attention_effect("softcap", "0.5"),
         attention_effect("sink", "learned"),
         attention_effect("forget", "head", Seen::weights),
         attention_effect("index_heads", "2", Seen::weights),
         attention_effect("normaliser", "stick_breaking"),
         attention_effect("latent.width", "12", Seen::weights, latent),
         attention_effect("latent.shared", "4", Seen::weights,
-                         attention({"position.kind=nope", "qk.kind=none", "latent.width=8"})),
+                         attention({"angle=nope", "qk.kind=none", "latent.width=8"})),
         attention_effect("latent.queries", "8", Seen::weights, latent),
         attention_effect("mixer", "gdn", Seen::weights),
         attention_effect("delta.value_dim", "16", Seen::weights, attention({"mixer=gdn"})),
@@ -208,21 +190,9 @@ std::vector<Effect> listed_effects() {
         attention_effect("gate.kind", "sparse", Seen::weights),
         attention_effect("gate.doubled", "false", Seen::metrics, kind("gate", "headwise")),
         attention_effect("gate.zero_init", "false", Seen::metrics, kind("gate", "elementwise")),
-        attention_effect("scale.kind", "entinv"),
-        attention_effect("scale.base", "0.9"),
-        attention_effect("scale.granularity", "layer", Seen::weights, logn),
-        attention_effect("scale.init", "parity", Seen::metrics, logn),
-        attention_effect("scale.r", "0.5", Seen::metrics, value),
-        attention_effect("scale.bias", "0.5", Seen::metrics, kind("scale", "logn_bias")),
-        attention_effect("scale.a", "0.5", Seen::metrics, abc),
-        attention_effect("scale.b", "0.5", Seen::metrics, abc),
-        attention_effect("scale.c", "3", Seen::metrics, abc),
-        attention_effect("scale.target", "2", Seen::metrics, kind("scale", "solve_c")),
-        attention_effect("scale.attn_scale", "0.5", Seen::metrics, llama),
-        attention_effect("scale.floor_scale", "4", Seen::metrics, llama),
-        attention_effect("scale.attn_temperature_len", "5", Seen::metrics, grok),
-        attention_effect("scale.scale_n", "sequence", Seen::metrics, logn),
-        {"model.train_context", {"model.train_context=64"}, Seen::metrics, kind("scale", "entinv")},
+        attention_effect("score_base", "0.9"),
+        attention_effect("score_count", "sequence", Seen::metrics, attention({"score=logn"})),
+        {"model.train_context", {"model.train_context=64"}, Seen::metrics, attention({"score=entinv"})},
         {"model.norm.placement", {"model.norm.placement=peri"}, Seen::weights},
         {"model.norm.out_gain", {"model.norm.out_gain=0.5"}, Seen::metrics, {"model.norm.placement=peri"}},
         {"model.residual.value_embeddings", {"model.residual.value_embeddings=1"}, Seen::weights},
@@ -236,18 +206,6 @@ std::vector<Effect> listed_effects() {
         parameter_effect("range", "[0.1,0.5]", Seen::metrics, formula),
         parameter_effect("size", "4", Seen::weights, vector_formula),
         parameter_effect("lr", "10", Seen::weights, learned_formula),
-        attention_effect("distance.kind", "alibi", Seen::metrics, attention({"position.kind=nope"})),
-        attention_effect("distance.learn_tau", "true", Seen::weights, invariant),
-        attention_effect("distance.decay", "0.5", Seen::metrics, kind("distance", "log_bias")),
-        attention_effect("distance.learn_decay", "true", Seen::weights, invariant),
-        attention_effect("distance.kappa", "0.25", Seen::metrics, interpolated),
-        attention_effect("distance.p", "0.25", Seen::metrics, interpolated),
-        attention_effect("distance.b", "0.5", Seen::metrics, interpolated),
-        attention_effect("distance.c", "3", Seen::metrics, interpolated),
-        {"model.attention.distance.tau",
-         {"model.attention.distance.tau=3"},
-         Seen::metrics,
-         {"model.attention.distance.kind=scale_invariant"}},
         {"model.pattern", {"model.pattern=[\"b\",\"a\"]"}, Seen::metrics, layouts},
         {"model.last", {"model.last=b"}, Seen::metrics, layouts},
         {"data.train", {"data.train=[\"@/data/val_*.bin\"]"}},
@@ -432,7 +390,7 @@ TEST_CASE("clip_logn: whether n counts positions or visible keys changes losses"
     const Overrides clip{"eval.rope.scale=clip_logn", "eval.rope.layers=all", "model.attention.window=40",
                          "data.document_mask=false", "eval.lengths=[16,64]"};
     Overrides visible = clip;
-    visible.push_back("model.attention.scale.scale_n=visible");
+    visible.push_back("model.attention.score_count=visible");
     CHECK(laboratory.observe(clip).at(Seen::validation) != laboratory.observe(visible).at(Seen::validation));
 }
 

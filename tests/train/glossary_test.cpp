@@ -36,9 +36,8 @@ TEST_CASE("configs/README.md names every config, sweep and kind of attention") {
     const std::set<std::string> explained = matches(text.substr(text.find("## Glossary")), "`([a-z0-9_]+)`");
     const config::FieldInfo fields = config::describe<train::Experiment>();
     for (const char* path :
-         {"model.attention.scale.kind", "model.attention.distance.kind", "model.attention.qk.kind",
-          "model.attention.position.kind", "model.attention.gate.kind", "model.attention.output_norm.kind",
-          "eval.rope.kind", "eval.rope.scale"}) {
+         {"model.attention.qk.kind", "model.attention.gate.kind", "model.attention.output_norm.kind",
+          "model.attention.angle_scaling.kind", "eval.rope.kind", "eval.rope.scale"}) {
         const config::FieldInfo* field = config::find_field(fields, path);
         REQUIRE_MESSAGE(field != nullptr, path);
         for (const config::FieldInfo::Choice& choice : field->choices)

@@ -229,7 +229,7 @@ TEST_CASE(
         "model.layers=6",
         "model.loops=2",
         R"(model.layouts={"gdn":{"mixer":"gdn"},"kda":{"mixer":"kda"},"gau":{"mixer":"gau"},)"
-        R"("all":{"position":{"kind":"nope"}},)"
+        R"("all":{"angle":"nope"},)"
         R"("latent":{"qk":{"kind":"none"},"latent":{"width":8,"shared":4,"queries":12}},"pairs":)" +
             std::string(pairs) + "}",
         R"(model.pattern=["gdn","kda","gau","latent","pairs","all"])",

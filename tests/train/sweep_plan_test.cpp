@@ -73,23 +73,23 @@ TEST_CASE("sweep: variants, seeds and files laid over one another") {
 TEST_CASE("sweep: grid, zip and list multiply, and their values make the names") {
     const Home home;
     const train::SweepPlan plan = home.plan(one + R"(,
-        "grid": { "model.attention.distance.tau": [10, 2.5], "model.attention.heads": [2, 4] },
+        "grid": { "model.attention.params.tau.init": [10, 2.5], "model.attention.heads": [2, 4] },
         "zip": { "optimizer.muon.lr": [0.01, 0.02], "optimizer.adam.embedding_lr": [0.1, 0.2] },
         "list": [{ "name": "x" }, { "name": "y", "set": { "model": { "width": 32 } } }],
-        "set": { "model.attention.distance.kind": "scale_invariant" })");
+        "set": { "model.attention.score": "scale_invariant" })");
     REQUIRE(plan.runs.size() == 16);
     CHECK(plan.runs[0].name == "a.tau-10.heads-2.lr-0.01.embedding_lr-0.1.x.seed1");
     CHECK(plan.runs[15].name == "a.tau-2.5.heads-4.lr-0.02.embedding_lr-0.2.y.seed1");
-    CHECK(plan.runs[15].experiment.model.attention.distance.tau == 2.5);
+    CHECK(plan.runs[15].experiment.model.attention.params.at("tau").init == json::Value(2.5));
     CHECK(plan.runs[15].experiment.model.attention.heads == 4);
     CHECK(plan.runs[15].experiment.optimizer.adam.embedding_lr == 0.2);
     CHECK(plan.runs[15].experiment.model.width == 32);
     CHECK(plan.runs[15].of == "a");
     // Keys with the same last part show as much as tells them apart.
     const train::SweepPlan same = home.plan(one + R"(, "grid": {
-        "model.attention.scale.kind": ["none", "logn"], "model.attention.distance.kind": ["none"] })");
+        "model.attention.qk.kind": ["qk_rms", "none"], "model.attention.gate.kind": ["none"] })");
     REQUIRE(same.runs.size() == 2);
-    CHECK(same.runs[1].name == "a.scale_kind-logn.distance_kind-none.seed1");
+    CHECK(same.runs[1].name == "a.qk_kind-none.gate_kind-none.seed1");
 }
 
 TEST_CASE("sweep: later settings win, and seed and variant are filled in") {
@@ -237,15 +237,14 @@ TEST_CASE("sweep: its own fields are read as strictly as a config") {
 
 TEST_CASE("sweep: a point that contradicts itself is an error, or skipped with its reason") {
     const Home home;
-    const std::string grid =
-        one + R"(, "grid": { "model.attention.distance.kind": ["none", "scale_invariant"],
-        "model.attention.distance.tau": [10] })";
+    const std::string grid = one + R"(, "grid": { "model.attention.score": [null, "scale_invariant"],
+        "model.attention.params.tau.init": [10] })";
     CHECK(contains(home.problem(grid),
-                   "a.kind-none.tau-10.seed1: model.attention.distance.tau (xs.json:4:42): has no effect"));
+                   "a.score-null.tau-10.seed1: model.attention.params.tau (xs.json:4:45): has no effect"));
     const train::SweepPlan plan = home.plan(grid + R"(, "skip_contradictory": true)");
-    CHECK(names(plan) == std::vector<std::string>{"a.kind-scale_invariant.tau-10.seed1"});
+    CHECK(names(plan) == std::vector<std::string>{"a.score-scale_invariant.tau-10.seed1"});
     REQUIRE(plan.skipped.size() == 1);
-    CHECK(contains(plan.skipped[0], "a.kind-none.tau-10: model.attention.distance.tau"));
+    CHECK(contains(plan.skipped[0], "a.score-null.tau-10: model.attention.params.tau"));
     // A value that is wrong by itself is no contradiction.
     CHECK(
         contains(home.problem(one + R"(, "skip_contradictory": true, "grid": { "model.width": [16, "x"] })"),

@@ -68,10 +68,11 @@ inline config::LoadedConfig<train::Experiment> load(const std::string& file, con
 // Fields that configs/shrink.json does not shrink: windows, chunks, lengths and widths
 // that an experiment sets itself.
 inline const std::map<std::string, std::vector<std::string>> shrink_more = {
-    {"hybrids/grok2.json", {"model.attention.scale.attn_temperature_len=64"}},
+    {"hybrids/grok2.json", {"model.attention.params.length.init=64"}},
     {"hybrids/kimi_linear.json",
      {"model.layouts.global.latent.width=24", "model.layouts.global.latent.shared=8"}},
-    {"hybrids/llama4.json", {"model.layouts.local.chunk=32", "model.layouts.global.scale.floor_scale=64"}},
+    {"hybrids/llama4.json",
+     {"model.layouts.local.chunk=32", "model.layouts.global.params.floor_scale.init=64"}},
     {"hybrids/local_si_global_sqrt2logn.json", {"model.layouts.local.window=32"}},
     {"hybrids/rnope_swa.json", {"model.layouts.local.window=32"}},
     {"hybrids/speedrun_2025.json",
@@ -81,7 +82,7 @@ inline const std::map<std::string, std::vector<std::string>> shrink_more = {
     {"kx/baseline_rerope.json", {"eval.rope.window=32"}},
     {"kx/hwfa.json", {"model.layouts.local.window=16"}},
     {"nor2k/beta_d16.json", {"model.attention.heads=4", "model.attention.head_dim=16"}},
-    {"nor2k/qk_clip_si.json", {"model.attention.scale.base=0.70710678"}},
+    {"nor2k/qk_clip_si.json", {"model.attention.score_base=0.70710678"}},
     {"nor2k/solve_c_cos.json", {"model.attention.heads=4", "model.attention.head_dim=16"}},
     // Fresh weights, needles written as text.
     {"si162/needle_finetune.json",

@@ -82,8 +82,8 @@ std::vector<std::vector<std::string>> models() {
     return {{"model.layers=3"},
             {"model.layers=3", "model.head.tied=true"},
             {"model.layers=3", "model.residual.x0=true", "model.residual.unet=true"},
-            {"model.layers=3", "model.attention.scale.kind=logn_bias",
-             "model.attention.scale.granularity=global"},
+            {"model.layers=3", "model.attention.score=logn_bias", "model.attention.params.s.learn=layout",
+             "model.attention.params.b.learn=layout"},
             many};
 }
 

@@ -30,7 +30,18 @@ TEST_CASE("wrong experiments: unknown keys and where they belong") {
          "stages.0.ctx (c.json:1:26): unknown key: known here are steps, tokens, context, batch_tokens, "
          "window, lr, mixture"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"rope": {"base": 500}}}})",
-         "model.attention.rope (c.json:1:52): unknown key: did you mean eval.rope?"},
+         "model.attention.rope (c.json:1:52): unknown key: did you mean model.attention.angle or eval.rope?"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "logn"}}}})",
+         "model.attention.scale (c.json:1:52): unknown key: did you mean model.attention.score, "
+         "optimizer.muon.scale or eval.rope.scale?"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"distance": {"kind": "alibi"}}}})",
+         "model.attention.distance (c.json:1:52): unknown key: did you mean model.attention.score?"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"softcap": 50}}})",
+         "model.attention.softcap (c.json:1:52): unknown key: did you mean model.attention.score or "
+         "model.head.softcap?"},
+        {R"({"stages": [{"steps": 1}], "model": {"layouts": {"g": {"position": {"kind": "nope"}}}, "last": "g"}})",
+         "model.layouts.g.position (c.json:1:56): unknown key: did you mean model.layouts.g.angle or "
+         "model.layouts.g.angle_scaling?"},
         {R"({"stages": [{"steps": 1}], "system": {"dtype": "bf16"}})",
          "system.dtype (c.json:1:39): unknown key: known here are device, precision, threads, "
          "device_timeout"},
@@ -88,12 +99,10 @@ TEST_CASE("wrong experiments: ranges") {
          "model.attention.head_dim (c.json:1:64): must be 4 to 256, got 512"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"window": -1}}})",
          "model.attention.window (c.json:1:62): must be 0 to 1099511627776, got -1"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"position": {"kind": "p_rope", "fraction": 1.5}}}})",
-         "model.attention.position.fraction (c.json:1:95): must be 0 to 1, got 1.5"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"position": {"base": 1}}}})",
-         "model.attention.position.base (c.json:1:73): must be above 1 and at most 1000000000000, got 1"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"distance": {"kind": "scale_invariant", "tau": 0}}}})",
-         "model.attention.distance.tau (c.json:1:99): must be above 0 and at most 1e+30, got 0"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle_scaling": {"kind": "pi", "factor": -1}}}})",
+         "model.attention.angle_scaling.factor (c.json:1:94): must be 0 to 1000000, got -1"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"score_base": -1}}})",
+         "model.attention.score_base (c.json:1:66): must be 0 to 1e+30, got -1"},
         {R"({"stages": [{"steps": 1}], "optimizer": {"muon": {"momentum": 1}}})",
          "optimizer.muon.momentum (c.json:1:63): must be at least 0 and below 1, got 1"},
         {R"({"stages": [{"steps": 1}], "optimizer": {"muon": {"iterations": 0}}})",
@@ -150,9 +159,9 @@ TEST_CASE("wrong experiments: words") {
         {R"({"stages": [{"steps": 1}], "model": {"mlp": {"kind": "ReLU2"}}})",
          "model.mlp.kind (c.json:1:54): expected relu2, gelu, gelu_tanh, swiglu or geglu_tanh, got the "
          "string \"ReLU2\""},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"position": {"kind": "alibi"}}}})",
-         "model.attention.position.kind (c.json:1:73): expected rope, p_rope, nope, rerope, leaky_rerope, "
-         "yarn, ntk or pi, got the string \"alibi\""},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"score_count": "visable"}}})",
+         "model.attention.score_count (c.json:1:67): expected visible, auto, sequence or document, got the "
+         "string \"visable\": did you mean visible?"},
         {R"({"stages": [{"steps": 1}], "eval": {"align": true}})",
          "eval.align (c.json:1:46): expected chunk or suffix, got true"},
         {R"({"stages": [{"steps": 1}], "data": {"shuffle": "yes"}})",
@@ -245,21 +254,9 @@ TEST_CASE("wrong experiments: model contradictions") {
 
 TEST_CASE("wrong experiments: knobs without effect") {
     check_all({
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"position": {"kind": "nope", "base": 500}}}})",
-         "model.attention.position.base (c.json:1:89): has no effect: position.kind is nope; see "
-         "model.attention.position.kind (c.json:1:73)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"position": {"fraction": 0.5}}}})",
-         "model.attention.position.fraction (c.json:1:77): has no effect: position.kind is not p_rope; see "
-         "model.attention.position.kind (default)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"position": {"kind": "rope", "spacing": "linspace"}}}})",
-         "model.attention.position.spacing (c.json:1:92): has no effect: position.kind is not p_rope; see "
-         "model.attention.position.kind (c.json:1:73)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "none", "eps": 0.001}}}})",
          "model.attention.qk.eps (c.json:1:82): has no effect: qk.kind is none; see model.attention.qk.kind "
          "(c.json:1:67)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"distance": {"tau": 20}}}})",
-         "model.attention.distance.tau (c.json:1:72): has no effect: distance.kind is none; see "
-         "model.attention.distance.kind (default)"},
         {R"({"stages": [{"steps": 1}], "model": {"head": {"softcap": {"cap": 30}}}})",
          "model.head.softcap.cap (c.json:1:66): has no effect: softcap.kind is none; see "
          "model.head.softcap.kind (default)"},
@@ -271,9 +268,9 @@ TEST_CASE("wrong experiments: knobs without effect") {
         {R"({"stages": [{"steps": 1}], "model": {"head": {"tied": true}, "init": {"zero_head": false}}})",
          "model.init.zero_head (c.json:1:84): has no effect: head.tied is true; see "
          "model.head.tied (c.json:1:55)"},
-        {R"({"stages": [{"steps": 1}], "model": {"layouts": {"g": {"position": {"kind": "nope"}, "distance": {"tau": 5}}}, "last": "g"}})",
-         "model.layouts.g.distance.tau (c.json:1:106): has no effect: distance.kind is none; see "
-         "model.layouts.g.distance.kind (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"layouts": {"g": {"params": {"tau": {"init": 5}}}}, "last": "g"}})",
+         "model.layouts.g.params.tau (c.json:1:74): has no effect: score is null; see model.layouts.g.score "
+         "(default)"},
         {R"({"stages": [{"steps": 1}], "optimizer": {"matrices": "adam", "muon": {"lr": 0.1}}})",
          "optimizer.muon.lr (c.json:1:77): has no effect: optimizer.matrices is not muon; see optimizer.matrices "
          "(c.json:1:54)"},
@@ -415,15 +412,17 @@ TEST_CASE("a key without effect is a warning where --set gives it or selects the
             .warnings;
     };
     using Lines = std::vector<std::string>;
-    CHECK(warnings(R"({"stages": [{"steps": 1}]})", {"model.attention.distance.tau=5"}) ==
-          Lines{"model.attention.distance.tau (--set model.attention.distance.tau=5): has no effect: "
-                "distance.kind is none; see model.attention.distance.kind (default)"});
+    CHECK(
+        warnings(R"({"stages": [{"steps": 1}]})", {"model.attention.params.tau.init=5"}) ==
+        Lines{"model.attention.params.tau (--set model.attention.params.tau.init=5): has no effect: score is "
+              "null; see model.attention.score (default)"});
     CHECK(
         warnings(
-            R"({"stages": [{"steps": 1}], "model": {"attention": {"position": {"kind": "p_rope", "fraction": 0.5}}}})",
-            {"model.attention.position.kind=nope"}) ==
-        Lines{"model.attention.position.fraction (c.json:1:95): has no effect: position.kind is not p_rope; "
-              "see model.attention.position.kind (--set model.attention.position.kind=nope)"});
+            R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "p_rope", "params": {"fraction": {"init": 0.25}}}}})",
+            {"model.attention.angle=nope"}) ==
+        Lines{
+            "model.attention.params.fraction (c.json:1:94): has no effect: the angle has no such parameter; "
+            "see model.attention.angle (--set model.attention.angle=nope)"});
     CHECK(
         warnings(R"({"stages": [{"steps": 1}]})", {"eval.rope.kind=yarn", "eval.lengths=[1K]"}) ==
         Lines{"eval.rope (--set eval.rope.kind=yarn): has no effect: no length is above the training context "

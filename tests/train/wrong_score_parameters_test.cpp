@@ -235,7 +235,7 @@ TEST_CASE("scores: warnings about biases that f32 holds coarsely") {
     for (const char* lengths : {"eval.lengths=[4096]", "eval.lengths=[65536]"})
         for (const char* law : {"z - 20*t", "scale_invariant", "logn"})
             CHECK(warnings(score(law), {lengths}).empty());
-    CHECK(warnings(score("alibi", R"(, "position": {"kind": "nope"})"), {"eval.lengths=[65536]"}).empty());
+    CHECK(warnings(score("alibi", R"(, "angle": "nope")"), {"eval.lengths=[65536]"}).empty());
 }
 
 TEST_CASE("scores: a parameter without effect is a warning where --set gives it, or where a law has it") {

@@ -6,24 +6,25 @@ using namespace longreach::test;
 
 TEST_CASE("wrong variants: positions, queries and keys") {
     check_all({
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"distance": {"kind": "alibi"}}}})",
-         "model.attention.distance.kind (c.json:1:73): alibi takes the place of rotary positions; "
-         "position.kind must be nope; see model.attention.position.kind (default)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"position": {"kind": "rerope"}}}})",
-         "model.attention.position.kind (c.json:1:73): changes the angles of another kind: train with rope, "
-         "scaled as position.scaling says; see eval.rope.kind (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "rerope"}}})",
+         "model.attention.angle (c.json:1:61): rerope changes another angle: see angle_scaling, or after "
+         "training eval.angle"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "rop"}}})",
+         "model.attention.angle (c.json:1:61): no angle is named rop: did you mean rope or nope?"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": null}}})",
+         "model.attention.angle (c.json:1:61): expected a formula, the name of an angle, or an object of near "
+         "and growth"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"window": 64, "chunk": 64}}})",
          "model.attention.chunk (c.json:1:75): a layer has a window or chunks, not both; see "
          "model.attention.window (c.json:1:62)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "cosa"}}}})",
-         "model.attention.qk.kind (c.json:1:67): cosines need a scale made for them: gammalogn, cosa_const, "
-         "cosa_logn or qknorm_g; see model.attention.scale.kind (default)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "cosa_logn"}}}})",
-         "model.attention.scale.kind (c.json:1:70): is made for cosines; qk.kind must be cosa or qk_l2; see "
-         "model.attention.qk.kind (default)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "qna"}, "scale": {"kind": "gammalogn"}}}})",
-         "model.attention.scale.kind (c.json:1:93): is made for cosines; qk.kind must be cosa or qk_l2; see "
-         "model.attention.qk.kind (c.json:1:67)"},
+         "model.attention.qk.kind (c.json:1:67): cosines need a law of dot; see model.attention.score "
+         "(default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "cosa"}, "score": "logn"}}})",
+         "model.attention.qk.kind (c.json:1:67): cosines need a law of dot; see model.attention.score "
+         "(c.json:1:85)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "cosa"}, "score": "gammalogn"}}})",
+         "no problem"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "qk_l2", "eps": 0.1}}}})",
          "model.attention.qk.eps (c.json:1:83): has no effect: qk.kind is qk_l2; see "
          "model.attention.qk.kind (c.json:1:67)"},
@@ -36,73 +37,45 @@ TEST_CASE("wrong variants: positions, queries and keys") {
     });
 }
 
-TEST_CASE("wrong variants: length scales") {
+TEST_CASE("wrong variants: factors of the number of keys") {
     check_all({
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "entinv", "granularity": "head"}}}})",
-         "model.attention.scale.granularity (c.json:1:95): this kind of scale learns nothing; see "
-         "model.attention.scale.kind (c.json:1:70)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "llama4", "init": "parity"}}}})",
-         "model.attention.scale.init (c.json:1:88): has no effect: it belongs to scales with an r; see "
-         "model.attention.scale.kind (c.json:1:70)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "sqrt2logn", "r": 0.5}}}})",
-         "model.attention.scale.r (c.json:1:88): has no effect: init is not value; see "
-         "model.attention.scale.init (default)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"r": 0.5}}}})",
-         "model.attention.scale.r (c.json:1:67): has no effect: init is not value; see "
-         "model.attention.scale.kind (default)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "logn", "bias": 1}}}})",
-         "model.attention.scale.bias (c.json:1:86): has no effect: it belongs to logn_bias; see "
-         "model.attention.scale.kind (c.json:1:70)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "logn", "a": 1}}}})",
-         "model.attention.scale.a (c.json:1:83): has no effect: it belongs to sqrt_abc; see "
-         "model.attention.scale.kind (c.json:1:70)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "sqrt2logn", "b": 1}}}})",
-         "model.attention.scale.b (c.json:1:88): has no effect: it belongs to sqrt_abc and logn_abc; see "
-         "model.attention.scale.kind (c.json:1:70)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "sqrt_abc", "b": 0.1, "c": 0.5}}}})",
-         "model.attention.scale.c (c.json:1:97): log(b + c) is negative for b 0.1, c 0.5; see "
-         "model.attention.scale.b (c.json:1:87)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "logn", "base": 0.12}}}})",
-         "model.attention.scale.base (c.json:1:86): has no effect: r does not start at parity; see "
-         "model.attention.scale.init (default)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "grok2", "base": 0.12}}}})",
-         "model.attention.scale.base (c.json:1:87): has no effect: r does not start at parity; see "
-         "model.attention.scale.kind (c.json:1:70)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "maxterm2", "target": 3}}}})",
-         "model.attention.scale.target (c.json:1:92): has no effect: it belongs to solve_c and solve_c_cos; "
-         "see model.attention.scale.kind (c.json:1:70)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "grok2", "attn_scale": 0.2}}}})",
-         "model.attention.scale.attn_scale (c.json:1:93): has no effect: it belongs to llama4; see "
-         "model.attention.scale.kind (c.json:1:70)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"kind": "llama4", "attn_temperature_len": 512}}}})",
-         "model.attention.scale.attn_temperature_len (c.json:1:104): has no effect: it belongs to grok2; see "
-         "model.attention.scale.kind (c.json:1:70)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"scale_n": "visible"}}}})",
-         "model.attention.scale.scale_n (c.json:1:73): has no effect: nothing depends on n; see "
-         "model.attention.scale.kind (default)"},
-        {R"({"stages": [{"steps": 1}], "data": {"document_mask": false}, "model": {"attention": {"scale": {"kind": "logn", "scale_n": "document"}}}})",
-         "model.attention.scale.scale_n (c.json:1:123): document needs the document mask; see "
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": "llama4", "params": {"scale": {"init": "parity"}}}}})",
+         "model.attention.params.scale.init (c.json:1:100): parity: the factor of z at n = 512 (half of L) does "
+         "not grow with scale; no value makes it that of the unscaled model: [parity]"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": "sqrt_abc", "params": {"b": {"init": 0.1}, "c": {"init": 0.5}}}}})",
+         "model.attention.score (c.json:1:61): the factor of z is not a number at n = 1; scores and derivatives "
+         "must be finite in f32 at every n and t up to 16384"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "cosa"}, "score": "cosa_logn", "score_base": 0.12}}})",
+         "model.attention.score_base (c.json:1:112): has no effect: a law of dot has no base; see "
+         "model.attention.score (c.json:1:85)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "cosa"}, "score": "gammalogn", "score_base": 0.12}}})",
+         "no problem"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"score_base": 0.12}}})", "no problem"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"score_count": "visible"}}})",
+         "model.attention.score_count (c.json:1:67): has no effect: nothing depends on n; see "
+         "model.attention.score (default)"},
+        {R"({"stages": [{"steps": 1}], "data": {"document_mask": false}, "model": {"attention": {"score": "logn", "score_count": "document"}}})",
+         "model.attention.score_count (c.json:1:118): document needs the document mask; see "
          "data.document_mask (c.json:1:54)"},
     });
 }
 
-TEST_CASE("wrong variants: distance forms") {
+TEST_CASE("wrong variants: laws of the distance") {
     check_all({
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"distance": {"tau": 5}}}})",
-         "model.attention.distance.tau (c.json:1:72): has no effect: distance.kind is none; see "
-         "model.attention.distance.kind (default)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"position": {"kind": "nope"}, "distance": {"kind": "alibi", "tau": 5}}}})",
-         "model.attention.distance.tau (c.json:1:119): has no effect: it belongs to scale_invariant, "
-         "log_bias and si_interp; see model.attention.distance.kind (c.json:1:103)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"distance": {"kind": "kerple_log", "learn_decay": true}}}})",
-         "model.attention.distance.learn_decay (c.json:1:102): has no effect: it belongs to scale_invariant "
-         "and log_bias; see model.attention.distance.kind (c.json:1:73)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"distance": {"kind": "scale_invariant", "kappa": 0.5}}}})",
-         "model.attention.distance.kappa (c.json:1:101): has no effect: it belongs to si_interp; see "
-         "model.attention.distance.kind (c.json:1:73)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"distance": {"kind": "si_interp", "kappa": 1, "b": 0.1, "c": 0.1}}}})",
-         "model.attention.distance.c (c.json:1:113): a^2 is negative for the first query with b 0.1, c 0.1; "
-         "see model.attention.distance.b (c.json:1:103)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"params": {"tau": {"init": 5}}}}})",
+         "model.attention.params.tau (c.json:1:70): has no effect: score is null; see model.attention.score "
+         "(default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "nope", "score": "alibi", "params": {"tau": {"init": 5}}}}})",
+         "model.attention.params.tau (c.json:1:105): has no effect: no law in score has this parameter, only "
+         "slope; see model.attention.score (c.json:1:78)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": "scale_invariant", "params": {"tau": {"init": 0}}}}})",
+         "model.attention.score (c.json:1:61): the factor of z is not a number at t = 0; scores and derivatives "
+         "must be finite in f32 at every n and t up to 16384"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": "si_interp", "params": {"kappa": {"init": 1}, "b": {"init": 0.1}, "c": {"init": 0.1}}}}})",
+         "model.attention.score (c.json:1:61): the factor of z is the root of -2.21888 at n = 1; scores and "
+         "derivatives must be finite in f32 at every n and t up to 16384"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": ["sqrt2logn", "si_interp"], "params": {"r": {"init": 1}}}}})",
+         "no problem"},
     });
 }
 
@@ -137,8 +110,8 @@ TEST_CASE("wrong variants: modules and the residual stream") {
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "forget": "head"}}})",
          "model.attention.forget (c.json:1:94): forget gates need the softmax; see "
          "model.attention.normaliser (c.json:1:66)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "distance": {"kind": "si_interp"}}}})",
-         "model.attention.distance.kind (c.json:1:105): si_interp defines scores up to a constant per query, "
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "score": "si_interp"}}})",
+         "model.attention.score (c.json:1:93): si_interp defines scores up to a constant per query, "
          "which only the softmax ignores; see model.attention.normaliser (c.json:1:66)"},
         {R"({"stages": [{"steps": 1}], "eval": {"top_k": 64}, "system": {"device": "auto"}})",
          "eval.top_k (c.json:1:46): no GPU computes it: system.device must be cpu; see system.device "
@@ -172,7 +145,7 @@ TEST_CASE("wrong variants: modules and the residual stream") {
          "model.attention.latent.width (default)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "none"}, "latent": {"width": 64}}}})",
          "model.attention.latent.shared (default): positions turn the shared channels alone: without any, "
-         "position.kind must be nope; see model.attention.position.kind (default)"},
+         "angle must be nope; see model.attention.angle (default)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"latent": {"width": 64, "shared": 16}}}})",
          "model.attention.qk.kind (default): with a latent it must be none: a generation keeps latents, and "
          "the norm of a key cannot be had from its latent without the key (optimizer.qk_clip bounds scores "
@@ -286,50 +259,50 @@ TEST_CASE("wrong variants: modules and the residual stream") {
          "they must be equal to be mixed"},
         {R"({"stages": [{"steps": 1}], "model": {"train_context": 512}})",
          "model.train_context (c.json:1:55): has no effect: no formula uses it; see "
-         "model.attention.scale.kind (default)"},
+         "model.attention.score (default)"},
     });
 }
 
 TEST_CASE("wrong variants: positions scaled in training") {
     const auto scaling = [](const std::string& keys, const std::string& more = "") {
-        return R"({"stages": [{"steps": 1}], "model": {"attention": {"position": {"scaling": {)" + keys +
-               "}}}}" + more + "}";
+        return R"({"stages": [{"steps": 1}], "model": {"attention": {"angle_scaling": {)" + keys + "}}}" +
+               more + "}";
     };
     check_all({
         {scaling(R"("factor": 4)"),
-         "model.attention.position.scaling.factor (c.json:1:87): has no effect: scaling.kind is "
-         "none; see model.attention.position.scaling.kind (default)"},
+         "model.attention.angle_scaling.factor (c.json:1:80): has no effect: angle_scaling.kind is "
+         "none; see model.attention.angle_scaling.kind (default)"},
         {scaling(R"("kind": "rerope")"),
-         "model.attention.position.scaling.kind (c.json:1:85): expected none, pi, ntk, yarn or llama3, got "
+         "model.attention.angle_scaling.kind (c.json:1:78): expected none, pi, ntk, yarn or llama3, got "
          "the string \"rerope\""},
         {scaling(R"("kind": "pi")"),
-         "model.attention.position.scaling.kind (c.json:1:85): needs factor or original_context; see "
-         "model.attention.position.scaling.factor (default)"},
+         "model.attention.angle_scaling.kind (c.json:1:78): needs factor or original_context; see "
+         "model.attention.angle_scaling.factor (default)"},
         {scaling(R"("kind": "pi", "factor": 0.5)"),
-         "model.attention.position.scaling.factor (c.json:1:101): 0.5 is below 1: it would shorten the "
+         "model.attention.angle_scaling.factor (c.json:1:94): 0.5 is below 1: it would shorten the "
          "range"},
         {scaling(R"("kind": "pi", "original_context": 4096)"),
-         "model.attention.position.scaling.original_context (c.json:1:111): 4096 is above the 1024 tokens "
+         "model.attention.angle_scaling.original_context (c.json:1:104): 4096 is above the 1024 tokens "
          "trained on: it would shorten the range"},
         {scaling(R"("kind": "ntk", "factor": 4, "fast": 8)"),
-         "model.attention.position.scaling.fast (c.json:1:113): has no effect: scaling.kind is not yarn or "
-         "llama3; see model.attention.position.scaling.kind (c.json:1:85)"},
+         "model.attention.angle_scaling.fast (c.json:1:106): has no effect: angle_scaling.kind is not yarn or "
+         "llama3; see model.attention.angle_scaling.kind (c.json:1:78)"},
         {scaling(R"("kind": "llama3", "factor": 4, "truncate": false)"),
-         "model.attention.position.scaling.truncate (c.json:1:120): has no effect: scaling.kind is not yarn; see "
-         "model.attention.position.scaling.kind (c.json:1:85)"},
+         "model.attention.angle_scaling.truncate (c.json:1:113): has no effect: angle_scaling.kind is not yarn; see "
+         "model.attention.angle_scaling.kind (c.json:1:78)"},
         {scaling(R"("kind": "yarn", "factor": 4, "slow": 40)"),
-         "model.attention.position.scaling.slow (c.json:1:114): 40 is not below fast, 32"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"position": {"kind": "nope", "scaling": {"kind": "pi", "factor": 4}}}}})",
-         "model.attention.position.scaling.kind (c.json:1:101): has no effect: position.kind is nope; see "
-         "model.attention.position.kind (c.json:1:73)"},
+         "model.attention.angle_scaling.slow (c.json:1:107): 40 is not below fast, 32"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "nope", "angle_scaling": {"kind": "pi", "factor": 4}}}})",
+         "model.attention.angle_scaling.kind (c.json:1:95): has no effect: angle is nope; see "
+         "model.attention.angle (c.json:1:61)"},
         {scaling(R"("kind": "pi", "factor": 4)", R"(, "eval": {"rope": {"kind": "yarn"}})"),
-         "eval.rope.kind (c.json:1:134): yarn counts the turns of pairs over the context before scaling, and "
+         "eval.rope.kind (c.json:1:126): yarn counts the turns of pairs over the context before scaling, and "
          "the angles are trained with pi: choose pi"},
         {scaling(R"("kind": "pi", "factor": 4)", R"(, "eval": {"rope": {"kind": "ntk"}})"), "no problem"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "log1p(p)*1", "position": {"scaling": {"kind": "pi", "factor": 4}}}}})",
-         "model.attention.position.scaling.kind (c.json:1:108): theta: the trained angle is not proportional "
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "log1p(p)*1", "angle_scaling": {"kind": "pi", "factor": 4}}}})",
+         "model.attention.angle_scaling.kind (c.json:1:101): theta: the trained angle is not proportional "
          "to p: [p * (theta/k)]"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "p*500^(-2*m/d)*1", "position": {"scaling": {"kind": "pi", "factor": 4}}}}})",
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "p*500^(-2*m/d)*1", "angle_scaling": {"kind": "pi", "factor": 4}}}})",
          "no problem"},
     });
 }
@@ -344,9 +317,12 @@ TEST_CASE("wrong variants: layers that an evaluation changes") {
          "egamma: p*[zzz]"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "log(p)*1"}}})",
          "model.attention.angle (c.json:1:61): not a finite number: near(0) of pair 0 is -inf"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "rope", "position": {"base": 500}}}})",
-         "model.attention.position.base (c.json:1:90): has no effect: angle takes its place; see "
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "nope", "params": {"base": {"init": 500}}}}})",
+         "model.attention.params.base (c.json:1:88): has no effect: the angle has no such parameter; see "
          "model.attention.angle (c.json:1:61)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": "logn", "params": {"fraction": {"init": 1}}}}})",
+         "model.attention.params.fraction (c.json:1:92): has no effect: the angle has no such parameter; see "
+         "model.attention.angle (default)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "p", "params": {"b": {"init": 1}}}}})",
          "model.attention.params.b (c.json:1:82): has no effect: score is null; see model.attention.score "
          "(default)"},
@@ -376,39 +352,34 @@ TEST_CASE("wrong variants: layers that an evaluation changes") {
          "or layout names, choose others; see model.pattern (default)"},
         {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "layers": []}}})",
          "eval.rope.layers (c.json:1:72): no layer is of these layouts; see model.pattern (default)"},
-        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "layers": ["g"]}}, "model": {"layouts": {"g": {"position": {"kind": "nope"}}}, "last": "g"}})",
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "layers": ["g"]}}, "model": {"layouts": {"g": {"angle": "nope"}}, "last": "g"}})",
          "eval.rope.layers (c.json:1:72): no layer of those chosen (3) has rotary positions; see "
          "eval.rope.kind (c.json:1:54)"},
         // The layer that clip_logn does not touch may have a scale of its own.
-        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn"}}, "model": {"layouts": {"l": {"window": 64, "scale": {"kind": "logn"}}}, "last": "l"}})",
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn"}}, "model": {"layouts": {"l": {"window": 64, "score": "logn"}}, "last": "l"}})",
          "no problem"},
-        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn", "layers": "all"}}, "model": {"layouts": {"l": {"window": 64, "scale": {"kind": "logn"}}}, "last": "l"}})",
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn", "layers": "all"}}, "model": {"layouts": {"l": {"window": 64, "score": "logn"}}, "last": "l"}})",
          "eval.rope.scale (c.json:1:55): clip_logn is for models whose scores do not already grow with n; "
-         "see model.layouts.l.scale.kind (c.json:1:147)"},
+         "see model.layouts.l.score (c.json:1:138)"},
     });
 }
 
-TEST_CASE("clip_logn counts keys: scale_n has an effect where it acts, and only there") {
+TEST_CASE("clip_logn counts keys: score_count has an effect where it acts, and only there") {
     check_all({
-        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn"}}, "model": {"attention": {"scale": {"scale_n": "visible"}}}})",
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn"}}, "model": {"attention": {"score_count": "visible"}}})",
          "no problem"},
-        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn"}}, "model": {"layouts": {"l": {"window": 64, "scale": {"scale_n": "visible"}}}, "last": "l"}})",
-         "model.layouts.l.scale.scale_n (c.json:1:133): has no effect: nothing depends on n; see "
-         "model.layouts.l.scale.kind (default)"},
-        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn", "layers": "all"}}, "model": {"layouts": {"l": {"window": 64, "scale": {"scale_n": "visible"}}}, "last": "l"}})",
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn"}}, "model": {"layouts": {"l": {"window": 64, "score_count": "visible"}}, "last": "l"}})",
+         "model.layouts.l.score_count (c.json:1:127): has no effect: nothing depends on n; see "
+         "model.layouts.l.score (default)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn", "layers": "all"}}, "model": {"layouts": {"l": {"window": 64, "score_count": "visible"}}, "last": "l"}})",
          "no problem"},
     });
 }
 
-TEST_CASE("a learned factor without a shape may start at any value") {
+TEST_CASE("a learned factor may start at any value, over any base") {
     check_all({
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"granularity": "layer", "base": 1, "init": "value", "r": 0.12}}}})",
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": "z * r", "params": {"r": {"init": 0.12, "learn": "layer"}}, "score_base": 1}}})",
          "no problem"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"scale": {"init": "value", "r": 0.12}}}})",
-         "model.attention.scale.init (c.json:1:70): has no effect: it belongs to scales with an r; see "
-         "model.attention.scale.kind (default)\n"
-         "model.attention.scale.r (c.json:1:84): has no effect: init is not value; see "
-         "model.attention.scale.kind (default)"},
     });
 }
 
@@ -423,18 +394,18 @@ TEST_CASE("wrong variants: training and evaluation") {
         {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn"}, "lengths": [1024]}})",
          "eval.rope (c.json:1:45): has no effect: no length is above the training context 1024; see "
          "eval.lengths (c.json:1:74)"},
-        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "ntk"}}, "model": {"attention": {"position": {"kind": "nope"}}}})",
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "ntk"}}, "model": {"attention": {"angle": "nope"}}})",
          "eval.rope.kind (c.json:1:54): has no effect: no layer has rotary positions; see "
-         "model.attention.position.kind (c.json:1:108)"},
+         "model.attention.angle (c.json:1:96)"},
         {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "ntk", "window": 64}}})",
          "eval.rope.window (c.json:1:71): has no effect: rope.kind is not rerope or leaky_rerope; see "
          "eval.rope.kind (c.json:1:54)"},
         {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "scale": "yarn_temp"}}})",
          "eval.rope.scale (c.json:1:71): has no effect: yarn already carries yarn_temp; see eval.rope.kind "
          "(c.json:1:54)"},
-        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn"}}, "model": {"attention": {"scale": {"kind": "logn"}}}})",
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn"}}, "model": {"attention": {"score": "logn"}}})",
          "eval.rope.scale (c.json:1:55): clip_logn is for models whose scores do not already grow with n; "
-         "see model.attention.scale.kind (c.json:1:112)"},
+         "see model.attention.score (c.json:1:103)"},
         {R"({"stages": [{"steps": 1}], "window_warmup": {"to": 256}})",
          "window_warmup.to (c.json:1:52): has no effect: no layer has a window; see model.attention.window "
          "(default)"},
