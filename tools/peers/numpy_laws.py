@@ -1,8 +1,13 @@
-"""Numbers that decide scores: rotations, length scales, biases by distance; formulas of src/model/FORWARD.md."""
+"""Numbers that decide scores: angles, and the laws of scores, as src/model/FORWARD.md computes them.
+
+Formulas of laws and angles that have a name are those of the tables in configs/README.md.
+"""
 
 import functools
 import math
-from typing import Any, Callable
+import re
+from pathlib import Path
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
@@ -10,204 +15,7 @@ Array = np.ndarray
 Config = dict[str, Any]
 
 
-# --- rotations ----------------------------------------------------------------------------------------------
-
-
-def frequencies(position: Config, d: int) -> Array:
-    """theta of the pairs that turn."""
-    kind, base = position["kind"], float(position["base"])
-    if kind == "nope":
-        return np.zeros(0)
-    if kind == "rope":
-        return base ** (-2 * np.arange(d // 2) / d)
-    pairs = math.floor(position["fraction"] * (d // 2) + 1e-9)
-    if position["spacing"] == "geometric":
-        return base ** (-2 * np.arange(pairs) / d)
-    return base ** (-np.arange(pairs) / max(pairs - 1, 1))
-
-
-UNSCALED: Config = {"kind": "none"}  # in configs older than position.scaling
-
-
-def scaling_numbers(scaling: Config, trained: int) -> tuple[float, int]:
-    """position.scaling: its factor, and the context that the angles were made for."""
-    k, original = scaling["factor"], scaling["original_context"]
-    return k or trained / original, original or max(1, math.floor(trained / k + 0.5))
-
-
-def turned(position: Config, d: int, rope: Config, trained: int, length: int) -> Array:
-    """theta of the pairs that turn: as trained, position.scaling included, and under eval.rope beyond that."""
-    theta, scaling = frequencies(position, d), position.get("scaling", UNSCALED)
-    if scaling["kind"] != "none" and len(theta) > 0:
-        k, original = scaling_numbers(scaling, trained)
-        further = length > trained and rope["kind"] == scaling["kind"] and scaling["kind"] in ("yarn", "llama3")
-        if further:
-            k *= rope["factor"] or length / trained
-        theta = stretched(theta, position, d, scaling | {"factor": k}, original, length)
-        if further:
-            return theta
-    return stretched(theta, position, d, rope, trained, length) if length > trained else theta
-
-
-def stretched(theta: Array, position: Config, d: int, rope: Config, trained: int, length: int) -> Array:
-    """The frequencies under eval.rope, at a length beyond the trained one; or under position.scaling."""
-    pairs, kind = len(theta), rope["kind"]
-    m, k = np.arange(pairs), rope["factor"] or length / trained
-    slow = rope.get("slow") or 1
-    if kind == "llama3":
-        kept = (trained * theta / (2 * math.pi) - slow) / ((rope.get("fast") or 4) - slow)
-        return theta * (1 / k + (1 - 1 / k) * np.clip(kept, 0, 1))
-    if kind == "pi":
-        return theta / k
-    if kind in ("ntk", "ntk_dynamic"):
-        if kind == "ntk_dynamic":
-            k = (rope["factor"] or 1) * length / trained - ((rope["factor"] or 1) - 1)
-        return theta * k ** (-m / max(pairs - 1, 1))
-    if kind == "ntk_old":
-        return theta * k ** (-m / pairs)
-    if kind == "ntk_su":
-        return theta * k ** (-(m + 1) / pairs)
-    if kind == "ntk_mixed":
-        return theta * k ** -(((m + 1) / pairs) ** rope["exponent"])
-    if kind == "yarn":
-        linear = position["kind"] == "p_rope" and position["spacing"] == "linspace"
-        per_e = (pairs - 1 if linear else d / 2) / math.log(position["base"])
-        pair = [per_e * math.log(trained / (2 * math.pi * turns)) for turns in (rope.get("fast") or 32, slow)]
-        if rope.get("truncate", True):
-            pair = [math.floor(pair[0]), math.ceil(pair[1])]
-        low = max(pair[0], 0)
-        high: float = max(min(pair[1], 2 * pairs - 1), low)
-        if high == low:
-            high += 0.001
-        ramp = np.clip((m - low) / (high - low), 0, 1)
-        return theta * ramp / k + theta * (1 - ramp)
-    return theta
-
-
-def temperature(position: Config, rope: Config, trained: int, length: int) -> float:
-    """What yarn in position.scaling, and beyond the trained length yarn and yarn_temp, multiply scores by."""
-    scaling, trained_k, factor = position.get("scaling", UNSCALED), 1.0, 1.0
-    if scaling["kind"] == "yarn":
-        trained_k = scaling_numbers(scaling, trained)[0]
-        factor = scaling["attention_factor"] or 0.1 * math.log(trained_k) + 1
-    if length > trained and (rope["kind"] == "yarn" or rope["scale"] == "yarn_temp"):
-        k = length / trained if rope["kind"] == "ntk_dynamic" else rope["factor"] or length / trained
-        factor *= (0.1 * math.log(trained_k * k) + 1) / (0.1 * math.log(trained_k) + 1)
-    return factor**2
-
-
-def far_positions(rope: Config, trained: int, length: int) -> tuple[int, float, float]:
-    """rerope and leaky_rerope: w, and offset and rate of the positions of pairs that far apart."""
-    w = rope["window"] or max(1, trained // 4)
-    if rope["kind"] == "rerope":
-        return w, w, 0.0
-    k = rope["leak"] or ((length - w) / (trained - w) if w < trained else length / trained)
-    return w, w - w / k, 1 / k
-
-
-def rotate(a: Array, theta: Array, positions: Array) -> Array:
-    """a [T, heads, d]: pair (m, m + d/2) turns by position * theta_m."""
-    half = a.shape[-1] // 2
-    phi = positions[:, None, None] * np.append(theta, np.zeros(half - len(theta)))
-    cosine, sine = np.cos(phi).astype(a.dtype), np.sin(phi).astype(a.dtype)
-    left, right = a[..., :half], a[..., half:]
-    return np.concatenate([left * cosine - right * sine, left * sine + right * cosine], -1)
-
-
-# --- length scales ------------------------------------------------------------------------------------------
-
-COSINE_LAWS = ("gammalogn", "cosa_const", "cosa_logn", "qknorm_g")
-WITH_R = ("logn", "logn_bias", "logn_abc", "sqrt2logn", "sqrt2lognp1", "sqrt_abc", "maxterm2", "beta_pow")
-WITH_R += ("gammalogn", "qknorm_g")
-
-
-def granularity(scale: Config) -> str:
-    if scale["granularity"] != "by_kind":
-        return scale["granularity"]
-    if scale["kind"] in ("logn", "logn_bias"):
-        return "head"
-    return "global" if scale["kind"] in WITH_R else "static"
-
-
-def plain_base(layout: Config, cosines: bool) -> float:
-    d, qk = layout["head_dim"], layout["qk"]["kind"]
-    if qk in ("qna", "kna", "kna_w"):
-        return 1.0
-    if qk in ("qk_l2", "cosa"):
-        return 1.0 if cosines else math.sqrt(d)
-    return 1 / math.sqrt(d)
-
-
-def unscaled_base(layout: Config) -> float:
-    base = layout["scale"]["base"]
-    if base == 0:
-        return plain_base(layout, False)
-    return base * layout["head_dim"] if layout["qk"]["kind"] in ("qk_l2", "cosa") else base
-
-
-def score_base(layout: Config) -> float:
-    kind = layout["scale"]["kind"]
-    return unscaled_base(layout) if kind == "none" else plain_base(layout, kind in COSINE_LAWS)
-
-
-def static_r(layout: Config, trained: int) -> float:
-    """r where it is not learned."""
-    scale = layout["scale"]
-    kind, init = scale["kind"], scale["init"]
-    if kind not in WITH_R:
-        return 1.0
-    if init == "value":
-        return scale["r"]
-    if init == "by_kind" and kind in ("logn", "logn_bias"):
-        return 0.43
-    if init == "by_kind" and kind == "qknorm_g":
-        return math.log2(trained**2 - trained)
-    half = scale_shape(layout, trained, np.array([trained / 2]))[0]
-    return unscaled_base(layout) / score_base(layout) / half
-
-
-def scale_shape(layout: Config, trained: int, n: Array) -> Array:
-    """shape(n) for an array of n >= 1."""
-    scale, d = layout["scale"], layout["head_dim"]
-    kind = scale["kind"]
-    log_n = np.log(n)
-    if kind in ("none", "qknorm_g"):
-        return np.ones(len(n))
-    if kind in ("logn", "logn_bias", "gammalogn"):
-        return log_n
-    if kind == "logn_fixed04":
-        return 0.4 * log_n
-    if kind == "entinv":
-        return log_n / math.log(trained)
-    if kind == "qwen_logn":
-        return np.where(n > trained, log_n / math.log(trained), 1)
-    if kind == "llama4":
-        return 1 + scale["attn_scale"] * np.log(1 + np.floor(n / scale["floor_scale"]))
-    if kind == "grok2":
-        length = scale["attn_temperature_len"]
-        return np.where(n - 1 > length, np.log(np.maximum(n - 1, 1)) / math.log(length), 1)
-    if kind == "sqrt2logn":
-        return np.sqrt(2 * log_n)
-    if kind == "sqrt2lognp1":
-        return np.sqrt(2 * np.log(n + 1))
-    if kind in ("logn_abc", "sqrt_abc"):
-        inner = np.maximum(np.log(scale["b"] * n + scale["c"]), 0)
-        return inner if kind == "logn_abc" else scale["a"] + np.sqrt(2 * inner)
-    if kind == "maxterm2":
-        u = np.sqrt(2 * np.log(n + 1))
-        return u - (np.log(np.log(n + 1)) + math.log(4 * math.pi) - 2 * np.euler_gamma) / (2 * u)
-    if kind == "beta_pow":
-        return n ** (2 / (d - 1))
-    if kind == "cosa_const":
-        return np.full(len(n), 4 * math.log(trained / 2))
-    if kind == "cosa_logn":
-        return 4 * log_n
-    if kind == "gradmax_gauss":
-        return 0.84 * np.sqrt(log_n)
-    if kind in ("solve_c", "solve_c_cos"):
-        dimensions = d if kind == "solve_c_cos" else 0
-        return solved_table(int(n.max()), scale["target"], dimensions)[n.astype(int) - 1]
-    raise SystemExit(f"scale.kind {kind} is not described in src/model/FORWARD.md")
+# --- formulas -----------------------------------------------------------------------------------------------
 
 
 class RandomScores:
@@ -253,48 +61,316 @@ class RandomScores:
 
 
 @functools.lru_cache(maxsize=None)
-def solved_table(count: int, target: float, dimensions: int) -> Array:
-    """The multiplier for n = 1 .. count, linear in log n between solutions."""
+def solutions(count: int, target: float, dimensions: int) -> tuple[Array, Array]:
+    """Numbers of keys and their multipliers; linear in log n between them."""
     solve: Callable[[int, float], float] = RandomScores(dimensions).solve
     exact = max(64, math.floor(target) + 1)
     at = list(range(1, exact + 1))
     while at[-1] < count:
         at.append(max(at[-1] + 1, math.floor(at[-1] * math.exp(0.014))))
-    return np.interp(np.log(np.arange(1, count + 1)), np.log(at), [solve(n, target) for n in at])
+    return np.log(at), np.array([solve(n, target) for n in at])
 
 
-# --- distance -----------------------------------------------------------------------------------------------
+def cosine_scale(n: Any, dimensions: Any, target: Any) -> Any:
+    return np.interp(np.log(n), *solutions(int(np.max(n)), float(target), int(dimensions)))
 
 
-def alibi_slopes(heads: int) -> list[float]:
-    c = 2 ** math.floor(math.log2(heads))
-    slopes = [2 ** (-8 * (h + 1) / c) for h in range(c)]
-    return slopes + [2 ** (-4 * (2 * h + 1) / c) for h in range(heads - c)]
+def max_normal(n: Any) -> Any:
+    """The mean of the largest of n normal numbers."""
+    x = np.linspace(-10, 10, 4001)
+    log_below = np.log(np.vectorize(math.erfc)(-x / math.sqrt(2)) / 2)
+    counts, back = np.unique(n, return_inverse=True)
+    tails = np.heaviside(x, 0.5) - np.exp(counts[:, None] * log_below)
+    return np.trapezoid(tails, x)[back].reshape(np.shape(n))
 
 
-def distance_transform(layout: Config, learned: Callable[[str], Array], head: int, n: Array):
-    """Gain and bias [T, T] of one head, or numbers; `learned` finds a tensor of the layer's distance."""
-    distance = layout["distance"]
-    kind = distance["kind"]
-    if kind == "none":
-        return 1.0, 0.0
-    t = np.maximum(np.arange(len(n))[:, None] - np.arange(len(n))[None, :], 0).astype(float)
-    if kind == "alibi":
-        return 1.0, -alibi_slopes(layout["heads"])[head] * t
-    if kind in ("kerple_log", "kerple_power"):
-        p, a = (max(float(learned(name)[head]), 0.01) for name in ("p", "a"))
-        if kind == "kerple_log":
-            return 1.0, -p * np.log(1 + a * t)
-        return 1.0, -a * t ** min(p, 2)
-    tau = math.exp(learned("log_tau")[0]) if distance["learn_tau"] else distance["tau"]
-    decay = float(learned("decay")[0]) if distance["learn_decay"] else distance["decay"]
-    log_t = np.log(1 + t / tau)
-    if kind == "log_bias":
-        return 1.0, -decay * log_t
-    if kind == "scale_invariant":
-        return np.sqrt(1 + 2 * log_t), -decay * 2 * log_t
-    kappa = distance["kappa"]
-    square = 1 + 2 * (1 - kappa) * log_t
-    if kappa > 0:
-        square = square + 2 * kappa * np.log(distance["b"] * n + distance["c"])[:, None]
-    return np.sqrt(np.maximum(square, 0)), -(square - 1) / 2 - distance["p"] * log_t
+SAME_IN_NUMPY = ("where", "floor", "ceil", "abs", "exp", "expm1", "log", "log1p", "log2", "sqrt", "tanh", "sin", "cos")
+FUNCTIONS: Config = {name: getattr(np, name) for name in SAME_IN_NUMPY}
+FUNCTIONS |= {
+    "min": np.minimum,
+    "max": np.maximum,
+    "clamp": np.clip,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "softplus": lambda x: np.logaddexp(0, x),
+    "erf": np.vectorize(math.erf),
+    "lookup": lambda w, x: w[np.clip(np.floor(x), 0, len(w) - 1).astype(int)],
+    "max_normal": max_normal,
+    "gaussian_scale": lambda n, target: cosine_scale(n, 0, target),
+    "cosine_scale": cosine_scale,
+    "pi": math.pi,
+    "e": math.e,
+    "egamma": np.euler_gamma,
+}
+
+
+def evaluate(formula: Any, names: Config) -> Any:
+    """A number, or a formula; its operators are those of Python, with ^ for the power."""
+    if not isinstance(formula, str):
+        return float(formula)
+    with np.errstate(all="ignore"):  # of the part that where() does not take
+        return eval(formula.replace("^", "**"), {"__builtins__": {}}, FUNCTIONS | names)
+
+
+def mentions(formula: str, name: str) -> bool:
+    return re.search(rf"\b{name}\b", formula) is not None
+
+
+class Parameter(NamedTuple):
+    init: Any
+    learn: str = "no"
+    size: int = 1
+    positive: bool = False
+    range: Any = None
+
+
+class Named(NamedTuple):
+    formula: str
+    growth: str
+    parameters: dict[str, Parameter]  # of angles: definitions
+
+
+@functools.cache
+def glossary(heading: str) -> dict[str, Named]:
+    """A table of configs/README.md, by the heading of its first column."""
+    text = (Path(__file__).parents[2] / "configs/README.md").read_text(encoding="utf-8")
+    rows = re.search(rf"\| {heading} \| formula \|.*\n\|[-|]+\n((?:\|.*\n)+)", text)
+    named = {}
+    for row in rows[1].splitlines() if rows else []:
+        name, formula, definitions = re.split(r" ?\| ", row)[1:4]
+        parts, parameters = re.findall("`([^`]*)`", formula), {}
+        for key, init, rest in re.findall(r"`(\w+) = ([^`]*)`([^;]*)", definitions):
+            learned, size = re.search(r"learned \w+(?: the)? (\w+)", rest), re.search(r"(\d+) of them", rest)
+            parameters[key] = Parameter(init, learned[1] if learned else "no", int(size[1]) if size else 1)
+        named[name.strip("`")] = Named(parts[0], parts[1] if "growth" in formula else "", parameters)
+    return named
+
+
+# --- angles -------------------------------------------------------------------------------------------------
+
+
+class Angle:
+    """The angle of a layer; `numbers` are d, l, layers and L."""
+
+    def __init__(self, layout: Config, numbers: Config) -> None:
+        angle, params = layout["angle"], layout["params"]
+        self.name = angle if isinstance(angle, str) else ""
+        self.numbers, self.layout = dict(numbers), layout
+        named = glossary("angle").get(self.name)
+        if named:
+            self.near, self.growth = named.formula, named.growth
+            inits = {name: parameter.init for name, parameter in named.parameters.items()}
+            inits |= {name: params[name]["init"] for name in inits if name in params}
+        else:
+            parts = angle if isinstance(angle, dict) else {"near": angle}
+            self.near, self.growth = parts.get("near", 0), parts.get("growth", "")
+            text = f"{self.near} {self.growth}"
+            inits = {name: params[name]["init"] for name in sorted(params) if mentions(text, name)}
+        for name, init in inits.items():
+            self.numbers[name] = evaluate(init, self.numbers)
+        self.half = int(numbers["d"]) // 2
+        self.pairs = int(np.max(np.flatnonzero(self.of(self.near, np.arange(1, 65)).any(0)), initial=-1)) + 1
+
+    def of(self, formula: Any, positions: Array) -> Array:
+        """[positions, pairs]"""
+        names = self.numbers | {"p": positions[:, None].astype(float), "m": np.arange(self.half)[None, :]}
+        return np.broadcast_to(evaluate(formula, names), (len(positions), self.half)).astype(float)
+
+    def frequencies(self) -> Array:
+        """theta of the pairs that turn, of an angle that is proportional to the position."""
+        return self.of(self.near, np.array([1]))[0, : self.pairs]
+
+    def pairs_per_e(self, theta: Array) -> float:
+        """Pairs over which theta falls by a factor of e."""
+        steps = len(theta) - 1
+        base = self.layout["params"].get("base", {}).get("init", 10000)
+        if self.name not in ("rope", "p_rope", "p_rope_linspace") or isinstance(base, str):
+            return steps / math.log(theta[0] / theta[-1]) if steps > 0 else 0
+        if steps == 0:
+            return 0
+        return (steps if self.name == "p_rope_linspace" else self.numbers["d"] / 2) / math.log(base)
+
+
+UNSCALED: Config = {"kind": "none"}  # in configs older than angle_scaling
+
+
+def scaling_numbers(scaling: Config, trained: int) -> tuple[float, int]:
+    """angle_scaling: its factor, and the context that the angles were made for."""
+    k, original = scaling["factor"], scaling["original_context"]
+    return k or trained / original, original or max(1, math.floor(trained / k + 0.5))
+
+
+def turned(angle: Angle, rope: Config, trained: int, length: int) -> Array:
+    """theta of the pairs that turn: as trained, angle_scaling included, and under eval.rope beyond that."""
+    theta, scaling = angle.frequencies(), angle.layout.get("angle_scaling", UNSCALED)
+    fall = angle.pairs_per_e(theta)
+    if scaling["kind"] != "none" and len(theta) > 0:
+        k, original = scaling_numbers(scaling, trained)
+        further = length > trained and rope["kind"] == scaling["kind"] and scaling["kind"] in ("yarn", "llama3")
+        if further:
+            k *= rope["factor"] or length / trained
+        theta = stretched(theta, fall, scaling | {"factor": k}, original, length)
+        if further:
+            return theta
+    return stretched(theta, fall, rope, trained, length) if length > trained else theta
+
+
+def stretched(theta: Array, fall: float, rope: Config, trained: int, length: int) -> Array:
+    """The frequencies under eval.rope, at a length beyond the trained one; or under angle_scaling."""
+    pairs, kind = len(theta), rope["kind"]
+    m, k = np.arange(pairs), rope["factor"] or length / trained
+    slow = rope.get("slow") or 1
+    if kind == "llama3":
+        kept = (trained * theta / (2 * math.pi) - slow) / ((rope.get("fast") or 4) - slow)
+        return theta * (1 / k + (1 - 1 / k) * np.clip(kept, 0, 1))
+    if kind == "pi":
+        return theta / k
+    if kind in ("ntk", "ntk_dynamic"):
+        if kind == "ntk_dynamic":
+            k = (rope["factor"] or 1) * length / trained - ((rope["factor"] or 1) - 1)
+        return theta * k ** (-m / max(pairs - 1, 1))
+    if kind == "ntk_old":
+        return theta * k ** (-m / pairs)
+    if kind == "ntk_su":
+        return theta * k ** (-(m + 1) / pairs)
+    if kind == "ntk_mixed":
+        return theta * k ** -(((m + 1) / pairs) ** rope["exponent"])
+    if kind == "yarn":
+        pair = [fall * math.log(trained / (2 * math.pi * turns)) for turns in (rope.get("fast") or 32, slow)]
+        if rope.get("truncate", True):
+            pair = [math.floor(pair[0]), math.ceil(pair[1])]
+        low = max(pair[0], 0)
+        high: float = max(min(pair[1], 2 * pairs - 1), low)
+        if high == low:
+            high += 0.001
+        ramp = np.clip((m - low) / (high - low), 0, 1)
+        return theta * ramp / k + theta * (1 - ramp)
+    return theta
+
+
+def temperature(layout: Config, rope: Config, trained: int, length: int) -> float:
+    """What yarn in angle_scaling, and beyond the trained length yarn and yarn_temp, multiply scores by."""
+    scaling, trained_k, factor = layout.get("angle_scaling", UNSCALED), 1.0, 1.0
+    if scaling["kind"] == "yarn":
+        trained_k = scaling_numbers(scaling, trained)[0]
+        factor = scaling["attention_factor"] or 0.1 * math.log(trained_k) + 1
+    if length > trained and (rope["kind"] == "yarn" or rope["scale"] == "yarn_temp"):
+        k = length / trained if rope["kind"] == "ntk_dynamic" else rope["factor"] or length / trained
+        factor *= (0.1 * math.log(trained_k * k) + 1) / (0.1 * math.log(trained_k) + 1)
+    return factor**2
+
+
+def far_positions(rope: Config, trained: int, length: int) -> tuple[int, float, float]:
+    """rerope and leaky_rerope: w, and offset and rate of the positions of pairs that far apart."""
+    w = rope["window"] or max(1, trained // 4)
+    if rope["kind"] == "rerope":
+        return w, w, 0.0
+    k = rope["leak"] or ((length - w) / (trained - w) if w < trained else length / trained)
+    return w, w - w / k, 1 / k
+
+
+def rotate(a: Array, phi: Array, growth: Any = 0.0) -> Array:
+    """a [T, heads, d]: pair (m, m + d/2) turns by phi [T, d/2] and grows by exp(growth)."""
+    half = a.shape[-1] // 2
+    factor = np.exp(np.broadcast_to(growth, phi.shape))
+    cosine, sine = ((f(phi) * factor).astype(a.dtype)[:, None, :] for f in (np.cos, np.sin))
+    left, right = a[..., :half], a[..., half:]
+    return np.concatenate([left * cosine - right * sine, left * sine + right * cosine], -1)
+
+
+# --- scores -------------------------------------------------------------------------------------------------
+
+
+def plain_base(layout: Config, with_base: bool) -> float:
+    """The factor of <q, k> without a law."""
+    d, qk, base = layout["head_dim"], layout["qk"]["kind"], layout["score_base"] if with_base else 0
+    if qk in ("qna", "kna", "kna_w"):
+        return base or 1.0
+    if qk in ("qk_l2", "cosa"):
+        return base * d or math.sqrt(d)
+    return base or 1 / math.sqrt(d)
+
+
+def entries(score: Any) -> list[str]:
+    return ["z"] if score is None else [score] if isinstance(score, str) else score
+
+
+KERPLE = {("kerple_log", "p"): [0.01, math.inf], ("kerple_power", "p"): [0.01, 2]}
+KERPLE |= {(name, "a"): [0.01, math.inf] for name in ("kerple_log", "kerple_power")}
+SOFTCAP = re.compile(r"([\d.e]+)\s*\*\s*tanh\(\s*(z|dot)\s*/\s*\1\s*\)")
+
+
+class Score:
+    """The law of a layer. `numbers` are H, l, layers, d and L; `learned` finds a tensor by who shares it, and its name."""
+
+    def __init__(self, layout: Config, numbers: Config, learned: Callable[[str, str], Array]) -> None:
+        self.numbers, self.learned = numbers, learned
+        self.stages: list[str] = []
+        self.parameters: dict[str, Parameter] = {}
+        for entry in entries(layout["score"]):
+            self.add(entry, layout["params"])
+        capped = SOFTCAP.search(self.stages[0])
+        self.cap = float(capped[1]) if capped else 0.0
+        if capped:
+            self.stages[0] = SOFTCAP.sub(r"(\2)", self.stages[0])
+        of_dot = mentions(self.stages[0], "dot")
+        parity = any(p.init == "parity" for p in self.parameters.values())
+        self.target = plain_base(layout, True)
+        self.base = 1.0 if of_dot else plain_base(layout, not parity)
+
+    def add(self, entry: str, params: Config) -> None:
+        named = glossary("score").get(entry)
+        formula = named.formula if named else entry
+        known = named.parameters if named else {name: Parameter(None) for name in params if mentions(entry, name)}
+        self.stages.append(formula)
+        for name, p in known.items():
+            changed = params.get(name, {"init": None, "learn": "by_law", "size": 0, "positive": False, "range": None})
+            self.parameters[name] = Parameter(
+                p.init if changed["init"] is None else changed["init"],
+                p.learn if changed["learn"] == "by_law" else changed["learn"],
+                changed["size"] or p.size,
+                changed["positive"],
+                changed["range"] or KERPLE.get((entry, name)),
+            )
+
+    def value(self, name: str, head: int) -> Any:
+        p = self.parameters[name]
+        if p.learn == "no":
+            return self.at_parity(name, head) if p.init == "parity" else self.first(p, head)
+        tensor = self.learned(p.learn, ("log_" if p.positive else "") + name).astype(float)
+        own = tensor[head] if p.learn == "head" else tensor if p.size > 1 else tensor[0]
+        own = np.exp(own) if p.positive else own
+        return np.clip(own, *p.range) if p.range else own
+
+    def first(self, p: Parameter, head: int) -> float:
+        return evaluate(p.init if isinstance(p.init, str) else float(p.init), self.numbers | {"h": head})
+
+    def at_parity(self, name: str, head: int) -> float:
+        """The value with which the factor of z, or of dot, is the target at n = L/2 and t = 0."""
+        others = {other: self.first(p, head) for other, p in self.parameters.items() if p.init != "parity"}
+        at = {"n": self.numbers["L"] / 2, "t": 0.0, "h": head, "T": self.numbers["L"]} | others
+
+        def factor(x: float) -> float:
+            names = self.numbers | at | {name: x}
+            return self.run(1.0, names) - self.run(0.0, names)
+
+        return (self.target / self.base - factor(0)) / (factor(1) - factor(0))
+
+    def run(self, z: Any, names: Config) -> Any:
+        for formula in self.stages:
+            z = evaluate(formula, names | {"z": z, "dot": z})
+        return z
+
+    def factors(self, head: int, n: Array, longer: Array | float = 1.0, more: Any = None) -> tuple[Array, Array]:
+        """A and B [T, T] of the score A z + B. longer: a further factor by n; more: entries of eval.score after that."""
+        t = np.maximum(np.arange(len(n))[:, None] - np.arange(len(n))[None, :], 0).astype(float)
+        names = self.numbers | {"h": head, "n": n[:, None].astype(float), "t": t, "T": float(len(n))}
+        own = {name: self.value(name, head) for name in self.parameters}
+        bias = self.run(0.0, names | own)
+        gain = (self.run(1.0, names | own) - bias) * (longer[:, None] if isinstance(longer, np.ndarray) else longer)
+        for entry in entries(more) if more is not None else []:
+            named = glossary("score").get(entry)
+            own = {k: self.first(p, head) for k, p in named.parameters.items()} if named else {}
+            formula = named.formula if named else entry
+            both = [evaluate(formula, names | own | {"z": z}) for z in (gain + bias, bias)]
+            gain, bias = both[0] - both[1], both[1]
+        return np.broadcast_to(gain, t.shape), np.broadcast_to(bias, t.shape)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Token losses of a checkpoint, recomputed in NumPy and compared with `longreach eval`.
 
-Written from data/formats/checkpoint.md and src/model/FORWARD.md alone: what cannot be done from them is a fault of theirs. The
-weights are read by the Python library safetensors, the shards by the few lines below.
+Written from data/formats/checkpoint.md, src/model/FORWARD.md and the tables of laws and angles in configs/README.md alone:
+what cannot be done from them is a fault of theirs. The weights are read by the Python library safetensors, the shards by
+the few lines below.
 
     numpy_losses.py RUN --length 256 --tokens 1024 [--rope yarn] [--longreach build/longreach]
 

@@ -45,6 +45,7 @@ class Model:
     def __init__(self, config: Config, window: int, weights: dict[str, Array], dtype: type) -> None:
         self.model: Config = config["model"]
         self.rope: Config = config["eval"]["rope"]
+        self.score: Any = config["eval"].get("score")
         self.mask: bool = config["data"]["document_mask"]
         self.stage_window = window
         self.dtype = dtype
@@ -136,17 +137,16 @@ class Model:
         visible = self.visible(layout)
         counted = self.counted(layout, visible)
         product = self.products(q, k, layout, layer)
-        factor = self.factors(layout, layer, counted)
+        law = self.law(layout, layer)
+        changes = self.score_changes(layer, counted)
         sink = self.weights[name + "sink"] if layout["sink"] == "learned" else np.zeros(heads)
         out = np.empty((len(n), heads, d), self.dtype)
         for h in range(heads):
-            z = product(h, h // (heads // groups))
-            if layout["softcap"] > 0:
-                z = layout["softcap"] * np.tanh(z / layout["softcap"])
-            learned = lambda what: self.weights[name + "distance." + what]
-            gain, bias = laws.distance_transform(layout, learned, h, counted)
-            gain, bias = (np.asarray(table, self.dtype) for table in (gain, bias))
-            score = gain * (factor[h][:, None] * z) + bias
+            z = law.base * product(h, h // (heads // groups))
+            if law.cap > 0:
+                z = law.cap * np.tanh(z / law.cap)
+            gain, bias = (np.asarray(table, self.dtype) for table in law.factors(h, counted, *changes))
+            score = gain * z + bias
             if layout.get("forget", "none") == "head":
                 u = n @ self.weights[name + "forget.weight"][h] + self.weights[name + "forget.bias"][h]
                 sums = np.cumsum(-np.logaddexp(0, -u.astype(np.float64)))
@@ -237,7 +237,7 @@ class Model:
         return seen
 
     def counted(self, layout: Config, visible: Array) -> Array:
-        i, count = np.arange(len(visible)), layout["scale"]["scale_n"]
+        i, count = np.arange(len(visible)), layout["score_count"]
         if count == "visible":
             return visible.sum(-1)
         if count == "sequence" or not self.mask:
@@ -256,51 +256,58 @@ class Model:
         return chosen == "all" or (self.layout_name(layer) or "attention") in names
 
     def products(self, q: Array, k: Array, layout: Config, layer: int):
-        """A function of query and key head: z [T, T]."""
+        """A function of query and key head: <q, k> [T, T], times what yarn multiplies scores by."""
         length, trained = len(q), self.model["train_context"]
         shared = shared_channels(layout)
         d = layout["head_dim"] if shared is None else shared
         i, rope = np.arange(length), self.rope
-        position, base = layout["position"], laws.score_base(layout)
-        changed = self.changed(layer, length) and len(laws.frequencies(position, d)) > 0
+        angle = laws.Angle(layout, self.numbers(layer, d))
+        changed = self.changed(layer, length) and angle.pairs > 0
         reached = length if changed else trained
-        theta = laws.turned(position, d, rope, trained, reached)
-        if len(theta) > 0:
-            base *= laws.temperature(position, rope, trained, reached)
+        scaled = layout.get("angle_scaling", laws.UNSCALED)["kind"] != "none"
+        stretched = angle.pairs > 0 and (scaled or (changed and rope["kind"] != "none"))
+        theta = np.zeros(angle.half)
+        if stretched:
+            theta[: angle.pairs] = laws.turned(angle, rope, trained, reached)
+        factor = laws.temperature(layout, rope, trained, reached) if angle.pairs > 0 else 1.0
 
-        def rotated(a: Array, at: Array) -> Array:
+        def rotated(a: Array, at: Array, sign: int) -> Array:
             if d == 0:
                 return a
-            return np.concatenate([a[..., :-d], laws.rotate(a[..., -d:], theta, at)], -1)
+            phi = at[:, None] * theta if stretched else angle.of(angle.near, at)
+            growth = sign * angle.of(angle.growth, at) * (np.arange(angle.half) < angle.pairs) if angle.growth else 0.0
+            return np.concatenate([a[..., :-d], laws.rotate(a[..., -d:], phi, growth)], -1)
 
-        near_q, near_k = rotated(q, i), rotated(k, i)
+        near_q, near_k = rotated(q, i, 1), rotated(k, i, -1)
         if not changed or rope["kind"] not in ("rerope", "leaky_rerope"):
-            return lambda h, g: base * (near_q[:, h] @ near_k[:, g].T)
+            return lambda h, g: factor * (near_q[:, h] @ near_k[:, g].T)
         w, offset, rate = laws.far_positions(rope, trained, length)
-        far_q, far_k = rotated(q, offset + rate * i), rotated(k, rate * i)
+        far_q, far_k = rotated(q, offset + rate * i, 1), rotated(k, rate * i, -1)
         far = i[:, None] - i[None, :] >= w
-        return lambda h, g: base * np.where(far, far_q[:, h] @ far_k[:, g].T, near_q[:, h] @ near_k[:, g].T)
+        return lambda h, g: factor * np.where(far, far_q[:, h] @ far_k[:, g].T, near_q[:, h] @ near_k[:, g].T)
 
-    def factors(self, layout: Config, layer: int, n: Array) -> Array:
-        """f [heads, T]"""
-        trained, scale = self.model["train_context"], layout["scale"]
-        shape = laws.scale_shape(layout, trained, n)
-        if self.rope["scale"] == "clip_logn" and self.changed(layer, len(n)):
-            shape = shape * np.maximum(1, np.log(n) / math.log(trained))
-        shape = np.asarray(shape, self.dtype)
-        where = laws.granularity(scale)
-        r, b = np.array([laws.static_r(layout, trained)]), np.zeros(1)
-        if scale["kind"] == "logn_bias":
-            b = np.array([float(scale["bias"])])
-        if where != "static":
-            name = f"layers.{layer}.attention.scale."
-            if where == "global":
-                layout_name = self.layout_name(layer)
-                name = f"layouts.{layout_name}.scale." if layout_name else "attention.scale."
-            r = self.weights[name + "r"]
-            b = self.weights[name + "b"] if scale["kind"] == "logn_bias" else b
-        r, b = (np.broadcast_to(a.astype(self.dtype), layout["heads"])[:, None] for a in (r, b))
-        return r * shape + b
+    def numbers(self, layer: int, d: int) -> Config:
+        """Of the model, as formulas name them."""
+        layers, trained = self.model["layers"], self.model["train_context"]
+        return {"d": float(d), "l": float(layer), "layers": float(layers), "L": float(trained)}
+
+    def law(self, layout: Config, layer: int) -> laws.Score:
+        layout_name = self.layout_name(layer)
+        where = {"model": "", "layout": f"layouts.{layout_name}." if layout_name else "attention."}
+
+        def learned(by: str, name: str) -> Array:
+            return self.weights[where.get(by, f"layers.{layer}.attention.") + "score." + name]
+
+        numbers = self.numbers(layer, layout["head_dim"]) | {"H": float(layout["heads"])}
+        return laws.Score(layout, numbers, learned)
+
+    def score_changes(self, layer: int, n: Array) -> tuple[Array | float, Any]:
+        """The factor of eval.rope.scale clip_logn, and eval.score."""
+        if not self.changed(layer, len(n)):
+            return 1.0, None
+        clipped = self.rope["scale"] == "clip_logn"
+        longer = np.maximum(1, np.log(n) / math.log(self.model["train_context"])) if clipped else 1.0
+        return longer, self.score
 
     def output_norm(self, o: Array, name: str, layout: Config) -> Array:
         """o [T, heads, d] to [T, heads * d]"""

@@ -13,9 +13,10 @@ ATTENTION: Config = {
     "kv_heads": 0,
     "head_dim": 64,
     "window": 0,
-    "position": {"kind": "rope", "base": 10000, "fraction": 0.5, "spacing": "geometric"},
+    "angle": "rope",
     "qk": {"kind": "qk_rms", "eps": 1.1920929e-7},
-    "distance": {"kind": "none", "tau": 10},
+    "score": None,
+    "params": {"base": {"init": 10000}, "fraction": {"init": 0.5}, "tau": {"init": 10}},
 }
 DEFAULTS: Config = {
     "model": {
@@ -101,9 +102,9 @@ def read_json(path: Path) -> Config:
 
 # Choices that the PyTorch model has; of fields that are not here it takes any value.
 KNOWN_KINDS = {
-    "qk.kind": {"none", "qk_rms"},
-    "distance.kind": {"none", "scale_invariant"},
-    "position.kind": {"rope", "p_rope", "nope"},
+    ".qk.kind": ("none", "qk_rms"),
+    ".score": (None, "scale_invariant"),
+    ".angle": ("rope", "p_rope", "p_rope_linspace", "nope"),
 }
 
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from numpy_laws import frequencies
+from numpy_laws import Angle
 from torch import Tensor, nn
-from torch_config import layout_of
+from torch_config import ATTENTION, layout_of
 
 Config = dict[str, Any]
 
@@ -27,27 +27,34 @@ class Layout(NamedTuple):
     d: int
     window: int
     qk_eps: float | None
-    position: tuple[tuple[str, Any], ...]
+    angle: str
+    base: float
+    fraction: float
     tau: float | None
 
     @staticmethod
     def of(a: Config, stage_window: int) -> "Layout":
         window = min(a["window"], stage_window) if a["window"] and stage_window else a["window"]
+        base, fraction, tau = (a["params"].get(name, ATTENTION["params"][name])["init"] for name in ATTENTION["params"])
         return Layout(
             heads=a["heads"],
             groups=a["kv_heads"] or a["heads"],
             d=a["head_dim"],
             window=window,
             qk_eps=a["qk"]["eps"] if a["qk"]["kind"] == "qk_rms" else None,
-            position=tuple(sorted(a["position"].items())),
-            tau=a["distance"]["tau"] if a["distance"]["kind"] == "scale_invariant" else None,
+            angle=a["angle"],
+            base=base,
+            fraction=fraction,
+            tau=tau if a["score"] == "scale_invariant" else None,
         )
 
 
 @lru_cache
 def rotary_tables(layout: Layout, length: int) -> tuple[Tensor, Tensor] | None:
     """cos and sin [T, 1, d/2]; pairs that do not turn have the angle 0."""
-    theta = torch.from_numpy(frequencies(dict(layout.position), layout.d)).to(torch.get_default_device())
+    params = {"base": {"init": layout.base}, "fraction": {"init": layout.fraction}}
+    angle = Angle({"angle": layout.angle, "params": params}, {"d": layout.d})
+    theta = torch.from_numpy(angle.frequencies()).to(torch.get_default_device())
     if len(theta) == 0:
         return None
     theta = F.pad(theta, (0, layout.d // 2 - len(theta)))
