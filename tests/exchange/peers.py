@@ -88,25 +88,26 @@ def rough(attention, **others):
 LAYOUTS = {"layouts": {"local": {"window": 8}, "global": {}}, "pattern": ["local", "local", "global"]}
 OWN = {
     "own-llama": own({"kv_heads": 2, "qk": {"kind": "none"}}),
-    "own-llama-plain": own({"qk": {"kind": "none"}, "position": {"base": 500000}}, norm={"gain": False, "eps": 1e-5}),
-    "own-llama-ntk": own({"qk": {"kind": "none"}, "position": {"scaling": {"kind": "ntk", "factor": 4}}}),
-    "own-qwen3-yarn": own({"qk": {"kind": "qk_rms", "eps": 1e-6}, "position": {"base": 500, "scaling": {
-        "kind": "yarn", "factor": 4, "fast": 4, "truncate": False, "attention_factor": 1.3}}}),
+    "own-llama-plain": own({"qk": {"kind": "none"}, "params": {"base": {"init": 500000}}}, norm={"gain": False, "eps": 1e-5}),
+    "own-llama-ntk": own({"qk": {"kind": "none"}, "angle_scaling": {"kind": "ntk", "factor": 4}}),
+    "own-qwen3-yarn": own({"qk": {"kind": "qk_rms", "eps": 1e-6}, "params": {"base": {"init": 500}}, "angle_scaling": {
+        "kind": "yarn", "factor": 4, "fast": 4, "truncate": False, "attention_factor": 1.3}}),
     "own-qwen3": own({"qk": {"kind": "qk_rms_w", "eps": 1e-6}}, head={"tied": True}),
     "own-qwen3-windows": own({"qk": {"kind": "qk_rms", "eps": 1e-6}}, **LAYOUTS),
     # Of modeling_longreach.py.
     "code-plain": rough({}),
-    "code-invariant": rough({"kv_heads": 2, "position": {"kind": "p_rope"}, "distance": {"kind": "scale_invariant"}}),
-    "code-logn": rough({"scale": {"kind": "logn"}, "softcap": 5}, head={"softcap": {"kind": "sigmoid"}, "tied": True}),
-    "code-kerple": rough({"distance": {"kind": "kerple_log"}, "position": {"kind": "nope"}, "sink": "learned"}),
-    "code-alibi": rough({"heads": 6, "distance": {"kind": "alibi"}, "position": {"kind": "nope"}, "chunk": 9}),
+    "code-invariant": rough({"kv_heads": 2, "angle": "p_rope", "score": "scale_invariant"}),
+    "code-logn": rough({"score": ["5*tanh(z/5)", "logn"]}, head={"softcap": {"kind": "sigmoid"}, "tied": True}),
+    "code-kerple": rough({"score": "kerple_log", "angle": "nope", "sink": "learned"}),
+    "code-alibi": rough({"heads": 6, "score": "alibi", "angle": "nope", "chunk": 9}),
     "code-formula": rough({"score": ["z * r*log(n + 1)", "z*(1 + t/9)^(-q) - where(h < 2, 0.1, 0.2)*t"],
                            "params": {"r": {"init": 0.5, "learn": "layer"}, "q": {"init": 0.4, "learn": "head"}}}),
     "code-lookup": rough({"score": "z + lookup(w, log2(1 + t))",
                           "params": {"w": {"init": 0, "learn": "head", "size": 4}}}),
     "code-angle": rough({"angle": "p^0.8 * 100^(-2*m/d) * (m < 3)", "window": 7,
-                         "scale": {"kind": "sqrt2lognp1", "scale_n": "visible"}}),
-    "code-scaled": rough({"position": {"kind": "p_rope", "base": 300, "scaling": {"kind": "yarn", "factor": 4}}}),
+                         "score": "sqrt2lognp1", "score_count": "visible"}),
+    "code-scaled": rough({"angle": "p_rope", "params": {"base": {"init": 300}},
+                          "angle_scaling": {"kind": "yarn", "factor": 4}}),
     "code-outputs": rough({"output_norm": {"kind": "head", "gain": True}, "gate": {"kind": "elementwise"},
                            "sink": "zero", "qk": {"kind": "qk_ln"}}),
     "code-position": rough({"output_norm": {"kind": "position", "factor": "(1 + p/9)^0.3"},
@@ -118,7 +119,7 @@ OWN = {
                          mlp={"kind": "geglu_tanh", "bias": True}, init={"zero_projections": False}),
     "code-residual": rough({"qk": {"kind": "qk_l2"}}, residual={"x0": True, "unet": True, "values": "first",
                                                               "value_embeddings": 1, "backout": 2}),
-    "code-cosines": rough({"qk": {"kind": "cosa"}, "scale": {"kind": "gammalogn"}}),
+    "code-cosines": rough({"qk": {"kind": "cosa"}, "score": "gammalogn"}),
     "code-keys": rough({"qk": {"kind": "kna_w"}}, head={"softcap": {"kind": "tanh", "cap": 4}}, **LAYOUTS),
 }
 

@@ -49,7 +49,7 @@ SWEEP = {
     "name": "s", "seeds": [1, 2, 3], "baseline": "v",
     "variants": [{"name": "v", "config": "config.json"},
                  {"name": "alibi", "config": "config.json",
-                  "set": {"model.attention.distance.kind": "alibi", "model.attention.position.kind": "nope"}}],
+                  "set": {"model.attention.score": "alibi", "model.attention.angle": "nope"}}],
     "evaluations": [{"name": "plain"}, {"name": "yarn", "variants": ["v"], "set": {"eval.rope.kind": "yarn"}}],
 }
 
@@ -123,7 +123,7 @@ class Frames(Case):
         self.assertEqual(row["model.width"], 32)
         self.assertEqual(row["stages.0.context"], 64)
         self.assertEqual(row["eval.lengths"], [64, 128])
-        self.assertEqual(row["model.attention.distance.kind"], "alibi")
+        self.assertEqual(row["model.attention.score"], "alibi")
         # Every plain value of config.json is a field.
         def count(value):
             if isinstance(value, dict):
