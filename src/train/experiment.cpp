@@ -494,7 +494,7 @@ int64_t Experiment::block_tokens() const {
 }
 
 int64_t Experiment::table_rows() const {
-    return std::max(block_tokens(), evaluated_lengths().back());
+    return every_length().back();
 }
 
 std::vector<int64_t> Experiment::every_length() const {
