@@ -111,6 +111,7 @@ class Describer final : public Fields {
         field.words = doc.words;
         field.sources = doc.sources;
         field.of_library = doc.of_library;
+        field.also = doc.also;
         return field;
     }
 
@@ -287,6 +288,18 @@ std::vector<std::string> paths_named(const FieldInfo& root, std::string_view nam
     std::stable_sort(out.begin(), out.end(),
                      [&](const std::string& a, const std::string& b) { return rank(a) < rank(b); });
     out.resize(std::min(out.size(), count));
+    return out;
+}
+
+std::vector<std::string> meant_names(const FieldInfo& section, std::string_view name) {
+    std::vector<std::string> out, all;
+    for (const FieldInfo& field : section.fields) {
+        all.push_back(field.name);
+        if (fmt::format(" {} ", field.also).find(fmt::format(" {} ", name)) != std::string::npos)
+            out.push_back(field.name);
+    }
+    for (const std::string& near : nearest(name, all, 2))
+        if (std::find(out.begin(), out.end(), near) == out.end()) out.push_back(near);
     return out;
 }
 

@@ -24,7 +24,7 @@ struct FieldInfo {
     std::string help;
     bool resumable = false;  // the field, or a section around it, may differ when a run resumes
     Acts acts;
-    std::string_view words, sources;  // as in Doc
+    std::string_view words, sources, also;  // as in Doc
     bool of_library = false;
 
     json::Value value;            // the value, unless the field is a section, list or variations
@@ -69,6 +69,9 @@ bool holds_value(const FieldInfo& info);
 // those in fewer sections.
 std::vector<std::string> paths_named(const FieldInfo& root, std::string_view name, std::string_view from,
                                      size_t count);
+
+// Names of the fields of `section` that an unknown `name` may stand for: those that say so in `also`, then the nearest.
+std::vector<std::string> meant_names(const FieldInfo& section, std::string_view name);
 
 // Paths of all fields that hold a value, in order; "stages.*.steps" for the entries of lists and variations.
 std::vector<std::string> all_paths(const FieldInfo& root);

@@ -52,6 +52,7 @@ struct Doc {
     std::string_view words = "";
     std::string_view sources = "";  // keys of configs/references.bib with spaces between, unless it is off
     bool of_library = false;        // it may name laws or angles, which have sources of their own
+    std::string_view also = "";     // further names by which it is looked for, with spaces between
 };
 
 struct IntegerRange {

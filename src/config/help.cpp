@@ -65,10 +65,9 @@ std::string help_of(const FieldInfo& info) {
         wrong = dot == std::string_view::npos ? known : known.substr(dot + 1);
         known = dot == std::string_view::npos ? "" : known.substr(0, dot);
     }
-    std::vector<std::string> names;
-    for (const FieldInfo& field : find_field(config, known)->fields) names.push_back(field.name);
     std::vector<std::string> meant;
-    for (const std::string& name : nearest(wrong, names, 2)) meant.push_back(field_path(known, name));
+    for (const std::string& name : meant_names(*find_field(config, known), wrong))
+        meant.push_back(field_path(known, name));
     for (std::string& other : paths_named(config, wrong, path, 3))
         if (meant.size() < 4) meant.push_back(std::move(other));
     throw Error(ExitCode::usage,

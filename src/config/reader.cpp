@@ -259,8 +259,8 @@ void Reader::report_unknown(const json::Member& member) {
     std::string message = "unknown key";
     const std::string full = frame_.path.empty() ? member.key : frame_.path + "." + member.key;
     std::vector<std::string> meant;
-    for (const std::string& near : nearest(member.key, frame_.known, 2))
-        meant.push_back(field_path(frame_.path, near));
+    for (const std::string& name : meant_names(*find_field(table_, frame_.path), member.key))
+        meant.push_back(field_path(frame_.path, name));
     for (std::string& other : paths_named(table_, member.key, full, 3)) meant.push_back(std::move(other));
     if (member.key.find('.') != std::string::npos && find_field(table_, full) != nullptr) {
         message += ": dotted paths are for --set; in a file, write one object inside the other";

@@ -213,9 +213,11 @@ void AttentionConfig::fields(config::Fields& f) {
                "the angle by which channel pair m turns at position p: a formula, \"p * 10000^(-2*m/d)\", or "
                "the name of an angle (longreach laws); {\"near\": that, \"growth\": g}: the pair of a query "
                "at i and a key at j also counts exp(g(i) - g(j)) times",
-           .of_library = true});
+           .of_library = true,
+           .also = "position rope"});
     f.section("angle_scaling", angle_scaling,
-              {"angles made for a shorter context, scaled to the one trained on"});
+              {.help = "angles made for a shorter context, scaled to the one trained on",
+               .also = "position scaling"});
     f.section("conv", conv, {"short causal convolution of queries, keys and values"});
     f.section("qk", qk, {"normalisation of queries and keys"});
     f.choice<AttentionBias>("bias", bias,
@@ -226,7 +228,8 @@ void AttentionConfig::fields(config::Fields& f) {
     f.any("score", score,
           {.help = "the score as a formula of z, n, t and more, as the name of a law (longreach laws), or as "
                    "a list of both, applied in order; null: z",
-           .of_library = true});
+           .of_library = true,
+           .also = "scale distance softcap"});
     f.variations("params", params, ScoreParameterConfig(),
                  {"parameters of the formulas in score and angle, by name"});
     f.number("score_base", score_base, non_negative,
