@@ -221,6 +221,22 @@ bool angle_uses(const AttentionConfig& a, const std::string& parameter) {
     return law::mentions(written, parameter);
 }
 
+void report_unused(const std::string& section, const std::string& name, const std::string& of_score,
+                   config::Problems& problems) {
+    const auto known = [&](const auto& parameters) {
+        return std::any_of(parameters.begin(), parameters.end(),
+                           [&](const auto& p) { return p.name == name; });
+    };
+    const auto& angles = law::angle_library();
+    const auto& laws = law::library();
+    const bool of_angle =
+        std::any_of(angles.begin(), angles.end(),
+                    [&](const auto& angle) { return angle.trains && known(angle.text.definitions); }) &&
+        std::none_of(laws.begin(), laws.end(), [&](const auto& law) { return known(law.parameters); });
+    problems.no_effect(section + ".params." + name, of_angle ? "the angle has no such parameter" : of_score,
+                       section + (of_angle ? ".angle" : ".score"));
+}
+
 AngleText angle_text(const AttentionConfig& a) {
     AngleText text;
     const std::string written = a.written_angle();

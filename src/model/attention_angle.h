@@ -47,4 +47,8 @@ std::optional<double> rotary_base(const AttentionConfig& attention);
 // Whether the angle uses a parameter of `params`; those that it uses are not the score's.
 bool angle_uses(const AttentionConfig& attention, const std::string& parameter);
 
+// Reports params.NAME, which neither the angle nor, for this reason, the score uses. section: "model.attention".
+void report_unused(const std::string& section, const std::string& name, const std::string& of_score,
+                   config::Problems& problems);
+
 }  // namespace longreach::model

@@ -69,8 +69,7 @@ void check_attention(const AttentionConfig& attention, const std::string& path, 
     rules.scaling();
     if (attention.score.is_null())
         for (const auto& [name, unused] : attention.params)
-            if (!angle_uses(attention, name))
-                problems.no_effect(path + ".params." + name, "score is null", path + ".score");
+            if (!angle_uses(attention, name)) report_unused(path, name, "score is null", problems);
     rules.normaliser();
     rules.modules();
 }

@@ -110,7 +110,7 @@ void check_scores(const ModelConfig& model, const std::vector<int64_t>& lengths,
         for (const auto& [name, unused] : s.attention.params)
             if (const std::string reason = unknown_parameter(law, name);
                 !reason.empty() && !angle_uses(s.attention, name))
-                p.no_effect(s.path + ".params." + name, reason, s.path + ".score");
+                report_unused(s.path, name, reason, p);
         for (size_t i = 0; i < law.parameters().size(); ++i) {
             const law::Parameter& parameter = law.parameters()[i];
             const std::string path = s.path + ".params." + parameter.name;
