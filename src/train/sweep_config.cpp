@@ -63,6 +63,13 @@ void take_settings(config::Problems& p, const std::string& at, const json::Value
         take_settings(p, at + "." + m.key, m.value, path.empty() ? m.key : path + "." + m.key, settings);
 }
 
+// Names show the first value of a parameter under the parameter: params.tau.init as params.tau.
+std::string labelled(const std::string& path) {
+    constexpr std::string_view end = ".init";
+    const bool parameter = path.find(".params.") != std::string::npos && path.ends_with(end);
+    return parameter ? path.substr(0, path.size() - end.size()) : path;
+}
+
 // The shortest end of `path` that no other of `paths` ends with.
 std::string short_label(const std::string& path, const std::vector<std::string>& paths) {
     const auto ends = [](const std::string& text, const std::string& end) {
@@ -86,7 +93,7 @@ std::vector<SweepAxis> take_axes(config::Problems& p, const std::string& at, con
         return out;
     }
     std::vector<std::string> paths;
-    for (const json::Member& m : *object) paths.push_back(m.key);
+    for (const json::Member& m : *object) paths.push_back(labelled(m.key));
     for (const json::Member& m : *object) {
         const std::string key = at + "." + m.key;
         check_setting(p, key, m.key);
@@ -95,7 +102,7 @@ std::vector<SweepAxis> take_axes(config::Problems& p, const std::string& at, con
             p.add(key, "expected a list of values, at least one");
             continue;
         }
-        SweepAxis axis{m.key, short_label(m.key, paths), {}};
+        SweepAxis axis{m.key, short_label(labelled(m.key), paths), {}};
         for (size_t i = 0; i < values->size(); ++i)
             axis.values.push_back({m.key, (*values)[i], p.origin(fmt::format("{}.{}", key, i))});
         out.push_back(std::move(axis));
