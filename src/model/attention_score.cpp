@@ -132,7 +132,7 @@ class Builder {
             return add_stage(named->formula, std::move(parameters), key);
         }
         for (const auto& [name, unused] : a_.params) {
-            if (angle_uses(a_, name) && !law::mentions(written, name)) continue;
+            if (!law::mentions(written, name)) continue;
             const std::string problem = law::name_problem(name);
             if (!problem.empty()) throw ScoreError(problem, ".params." + name);
             const size_t* known = find(name);

@@ -221,7 +221,7 @@ class AttentionWords {
             if (d.name == "fraction") fraction = d.formula;
         }
         const std::string name = attention_.written_angle();
-        if (name == "nope" || name == "rope" || name == "p_rope") {
+        if (name == "nope" || name == "rope" || name.starts_with("p_rope")) {
             const std::string words =
                 name == "nope" ? "no positions"
                 : name == "rope"

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <set>
 
+#include "config/field_info.h"
+#include "model/attention_config.h"
 #include "report/flat_config.h"
 #include "report/page_parts.h"
 
@@ -35,10 +37,20 @@ bool incidental(const std::string& key) {
     return key.starts_with("seed.") || key.starts_with("checkpoint.") || key == "resolved";
 }
 
+// A parameter that a variant does not name has these values.
+bool default_of_parameter(const std::string& key, const std::string& value) {
+    static const FlatConfig defaults =
+        flat_config(config::to_json(config::describe(model::ScoreParameterConfig())));
+    const size_t params = key.find(".params."), dot = key.rfind('.');
+    if (params == key.npos || dot <= params + std::string_view(".params").size()) return false;
+    const auto known = defaults.find(key.substr(dot + 1));
+    return known != defaults.end() && known->second == value;
+}
+
 FlatConfig experiment_config(const json::Value& config) {
     FlatConfig out;
     for (const auto& [key, value] : flat_config(config))
-        if (!incidental(key)) out.emplace(key, value);
+        if (!incidental(key) && !default_of_parameter(key, value)) out.emplace(key, value);
     return out;
 }
 
