@@ -6,7 +6,7 @@
 #include "io/file.h"
 #include "model/attention_angle.h"
 #include "model/registry.h"
-#include "train/sweep_config.h"
+#include "sweep/sweep_config.h"
 
 namespace longreach::commands {
 
@@ -66,7 +66,7 @@ void add_config_command(Command& program) {
     Command schema = config.add("schema", "JSON Schema for editors");
     schema.flag("--sweep", options->sweep, "Of sweep files instead of configs");
     on(schema, [options] {
-        print(json::write(options->sweep ? train::sweep_schema()
+        print(json::write(options->sweep ? sweep::sweep_schema()
                                          : config::config_schema(config::describe<train::Experiment>(),
                                                                  "longreach experiment"),
                           json::Style::pretty));

@@ -7,10 +7,10 @@
 
 #include "base/units.h"
 #include "commands/commands.h"
-#include "data/inspect.h"
-#include "data/synth.h"
-#include "data/tokenize.h"
-#include "data/train_tokenizer.h"
+#include "text/inspect.h"
+#include "text/synth.h"
+#include "text/tokenize.h"
+#include "text/train_tokenizer.h"
 
 namespace longreach::commands {
 
@@ -73,13 +73,13 @@ data::StreamOptions stream_options(const StreamArguments& a) {
     return config.stream_options(a.vocab);
 }
 
-void add_split(Command& command, data::Split& split) {
+void add_split(Command& command, text::Split& split) {
     command.option("--val-every", split.every, "Every n-th document is for validation");
     command.option("--val-fraction", split.fraction, "Share of documents for validation, by hashed name");
 }
 
 void add_tokenize(Command& data) {
-    auto options = std::make_shared<data::TokenizeOptions>();
+    auto options = std::make_shared<text::TokenizeOptions>();
     Command command = data.add("tokenize", "Convert text files, directories and JSONL to shards");
     command.option("inputs", options->source.inputs, inputs_help).required();
     command.option("--out", options->output, "Directory for train_*.bin and val_*.bin").required();
@@ -110,13 +110,13 @@ void add_tokenize(Command& data) {
         if (options->threads == 0)
             options->threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
         if (::isatty(STDERR_FILENO) == 1) options->progress = TerminalProgress("tokenizing");
-        fmt::print("{}", data::to_text(data::tokenize(*options)));
+        fmt::print("{}", text::to_text(text::tokenize(*options)));
         return ExitCode::ok;
     });
 }
 
 void add_train_tokenizer(Command& data) {
-    auto options = std::make_shared<data::TrainTokenizerOptions>();
+    auto options = std::make_shared<text::TrainTokenizerOptions>();
     Command command = data.add("train-tokenizer", "Learn a byte-level BPE vocabulary from text");
     command.option("inputs", options->source.inputs, inputs_help).required();
     command.option("--out", options->output, "tokenizer.json to write").required();
@@ -135,13 +135,13 @@ void add_train_tokenizer(Command& data) {
                    "Maximum bytes of text: further documents are left out, standard input is cut");
     add_split(command, options->split);
     command.run([options] {
-        fmt::print("{}", data::to_text(data::train_tokenizer(*options)));
+        fmt::print("{}", text::to_text(text::train_tokenizer(*options)));
         return ExitCode::ok;
     });
 }
 
 void add_synth(Command& data) {
-    auto options = std::make_shared<data::SynthOptions>();
+    auto options = std::make_shared<text::SynthOptions>();
     Command command = data.add("synth", "Make a synthetic corpus that rewards long context");
     command.option("--out", options->output, "Directory for train_*.bin and val_*.bin").required();
     command.flag("--replace", options->replace,
@@ -155,7 +155,7 @@ void add_synth(Command& data) {
     command.option("--max-distance", options->max_distance, "Longest distance of a recall, bytes");
     command.option("--fact-every", options->fact_every, "Mean bytes between facts");
     command.run([options] {
-        fmt::print("{}", data::to_text(data::synthesize(*options)));
+        fmt::print("{}", text::to_text(text::synthesize(*options)));
         return ExitCode::ok;
     });
 }
@@ -165,9 +165,9 @@ void add_inspect(Command& data) {
     Command command = data.add("inspect", "Show the contents of shards: headers, documents, first tokens");
     add_stream_arguments(command, *arguments);
     command.run([arguments] {
-        data::InspectOptions options;
+        text::InspectOptions options;
         options.stream = stream_options(*arguments);
-        fmt::print("{}", data::to_text(data::inspect(arguments->paths, options)));
+        fmt::print("{}", text::to_text(text::inspect(arguments->paths, options)));
         return ExitCode::ok;
     });
 }
@@ -177,8 +177,8 @@ void add_verify(Command& data) {
     Command command = data.add("verify", "Read every byte: checksums, token range, document table");
     add_stream_arguments(command, *arguments);
     command.run([arguments] {
-        const data::Verification result = data::verify(arguments->paths, stream_options(*arguments));
-        fmt::print("{}", data::to_text(result));
+        const text::Verification result = text::verify(arguments->paths, stream_options(*arguments));
+        fmt::print("{}", text::to_text(result));
         return result.problems.empty() ? ExitCode::ok : ExitCode::data;
     });
 }

@@ -12,26 +12,26 @@ using decide::seeds_at_look;
 
 namespace {
 
-train::SweepPlan reduced(train::SweepPlan plan, const train::NeededSeeds& needed) {
-    train::keep_needed(plan, needed);
+sweep::SweepPlan reduced(sweep::SweepPlan plan, const sweep::NeededSeeds& needed) {
+    sweep::keep_needed(plan, needed);
     return plan;
 }
 
 }  // namespace
 
-DecidedSweep::DecidedSweep(train::SweepConfig config, Planner planner)
+DecidedSweep::DecidedSweep(sweep::SweepConfig config, Planner planner)
     : config_(std::move(config)), planner_(std::move(planner)) {
     const bool any = std::any_of(config_.contrasts.begin(), config_.contrasts.end(),
-                                 [](const train::SweepContrast& c) { return c.primary && !c.left_out; });
+                                 [](const sweep::SweepContrast& c) { return c.primary && !c.left_out; });
     require(any, ExitCode::usage,
             "--decide: the sweep has no primary contrasts between the variants it trains");
-    config_.seeds = train::seeds_of_looks(config_.seeds);
+    config_.seeds = sweep::seeds_of_looks(config_.seeds);
     all_ = planner_(config_);
 }
 
 DecidedSweep::State DecidedSweep::at_first() const {
-    State state{train::NeededSeeds(config_.contrasts.size(), seeds_at_look[0]), {}};
-    for (const train::SweepContrast& c : config_.contrasts) state.open.push_back(c.primary && !c.left_out);
+    State state{sweep::NeededSeeds(config_.contrasts.size(), seeds_at_look[0]), {}};
+    for (const sweep::SweepContrast& c : config_.contrasts) state.open.push_back(c.primary && !c.left_out);
     return state;
 }
 
@@ -49,7 +49,7 @@ DecidedSweep::State DecidedSweep::after(const std::vector<report::ContrastResult
 
 DecidedSweep::State DecidedSweep::now() const {
     const bool stale = std::any_of(all_.runs.begin(), all_.runs.end(),
-                                   [](const train::PlannedRun& run) { return run.starts_over; });
+                                   [](const sweep::PlannedRun& run) { return run.starts_over; });
     const std::string listed = io::join_path(directory(), "sweep.json");
     if (stale || io::kind_of(listed, io::Links::follow) != io::PathKind::file) return at_first();
     report::Collection results = report::collect({directory()});
@@ -60,27 +60,27 @@ DecidedSweep::State DecidedSweep::now() const {
 
 std::string DecidedSweep::text() const {
     const State state = now();
-    train::NeededSeeds most = state.needed;
+    sweep::NeededSeeds most = state.needed;
     for (size_t i = 0; i < most.size(); ++i)
         if (state.open[i]) most[i] = seeds_at_look.back();
-    const train::SweepPlan longest = reduced(all_, most);
+    const sweep::SweepPlan longest = reduced(all_, most);
     return fmt::format("{}\n  to decide: at least {}, at most {}, with looks at {} seeds", longest.text(),
                        counted(reduced(all_, state.needed).runs.size(), "run"), longest.runs.size(),
                        fmt::join(seeds_at_look, ", "));
 }
 
-train::SweepOutcome DecidedSweep::run(train::SweepOptions options, train::Console& console) {
-    train::SweepOutcome outcome;
-    for (train::NeededSeeds needed = at_first().needed;;) {
-        train::SweepConfig config = config_;
+sweep::SweepOutcome DecidedSweep::run(sweep::SweepOptions options, train::Console& console) {
+    sweep::SweepOutcome outcome;
+    for (sweep::NeededSeeds needed = at_first().needed;;) {
+        sweep::SweepConfig config = config_;
         config.seeds.resize(*std::max_element(needed.begin(), needed.end()));
-        const train::SweepPlan plan = reduced(planner_(config), needed);
-        outcome = train::run_sweep(plan, options, console);
+        const sweep::SweepPlan plan = reduced(planner_(config), needed);
+        outcome = sweep::run_sweep(plan, options, console);
         report::write_sweep_csv(plan.directory);
         if (outcome.stopped) return outcome;
         const report::Collection results = report::collect({plan.directory});
         console.line(report::contrasts_text(results));
-        const train::NeededSeeds next = after(report::contrast_results(results)).needed;
+        const sweep::NeededSeeds next = after(report::contrast_results(results)).needed;
         if (next == needed) return outcome;
         needed = next;
         options.goes_on = true;

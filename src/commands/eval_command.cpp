@@ -6,11 +6,11 @@
 #include "base/units.h"
 #include "commands/command_line.h"
 #include "commands/opened_model.h"
-#include "eval/key_tokens.h"
-#include "eval/repeat.h"
+#include "measure/key_tokens.h"
+#include "measure/repeat.h"
 #include "eval/selection.h"
 #include "eval/tables.h"
-#include "eval/tasks.h"
+#include "measure/tasks.h"
 #include "io/result_file.h"
 #include "serve/vocabulary.h"
 #include "tasks/question_answering.h"
@@ -51,7 +51,7 @@ struct Scored {
     train::ValidationSet set;
     eval::ScoredTokens tokens;
     std::vector<eval::LengthResult> results;
-    std::vector<eval::KeyTokenRow> key_tokens;
+    std::vector<measure::KeyTokenRow> key_tokens;
 };
 
 // Writes a record file, or removes that of an earlier request if this one measured nothing of the kind.
@@ -68,8 +68,8 @@ void put_losses(const std::string& directory, const Scored* scored, int64_t step
     const double bytes_per_token = scored ? scored->set.stream.bytes_per_token() : 0;
     put(directory, eval::val_file, eval::val_lines(results, step, 0, bytes_per_token));
     put(directory, eval::positions_file, eval::positions_lines(results, step));
-    put(directory, eval::key_tokens_file,
-        scored ? eval::key_tokens_file.lines(scored->key_tokens) : std::vector<std::string>());
+    put(directory, measure::key_tokens_file,
+        scored ? measure::key_tokens_file.lines(scored->key_tokens) : std::vector<std::string>());
 }
 
 // The directories of the further sets that an earlier request wrote below a directory of results.
@@ -104,13 +104,13 @@ void check_places(const EvalOptions& options) {
     for (const std::string& directory : directories) {
         check(directory, eval::val_file);
         check(directory, eval::positions_file);
-        check(directory, eval::key_tokens_file);
+        check(directory, measure::key_tokens_file);
     }
-    check(options.out, eval::tasks_file);
+    check(options.out, measure::tasks_file);
 }
 
 void write_results(const std::string& directory, const std::vector<Scored>& scored,
-                   const std::vector<eval::TaskRow>& tasks, int64_t step) {
+                   const std::vector<measure::TaskRow>& tasks, int64_t step) {
     io::make_directories(directory);
     std::map<std::string, const Scored*> by_set{{"", nullptr}};
     const std::string sets = io::join_path(directory, "sets");
@@ -118,7 +118,7 @@ void write_results(const std::string& directory, const std::vector<Scored>& scor
     for (const Scored& s : scored) by_set[s.set.name] = &s;
     for (const auto& [name, losses] : by_set)
         put_losses(name.empty() ? directory : io::join_path(sets, name), losses, step);
-    put(directory, eval::tasks_file, eval::task_lines(tasks, step));
+    put(directory, measure::tasks_file, measure::task_lines(tasks, step));
 }
 
 // The names of the validation sets to score: data.val first, whose name is empty.
@@ -149,8 +149,9 @@ void print_losses(train::Console& console, const Scored& scored, bool buckets) {
                      eval::buckets_table(scored.results, true));
 }
 
-eval::TaskRequest task_request(const EvalOptions& options, const train::Experiment& e, int64_t batch_tokens) {
-    eval::TaskRequest r;
+measure::TaskRequest task_request(const EvalOptions& options, const train::Experiment& e,
+                                  int64_t batch_tokens) {
+    measure::TaskRequest r;
     r.tasks = options.kinds();
     r.lengths = e.eval.lengths;
     r.depths = options.depths;
@@ -179,22 +180,22 @@ tasks::QuestionSamples question_samples(const EvalOptions& options, const Opened
 }
 
 // The split of the losses on one set by the judge's tokens; without a judge, the model's own.
-std::vector<eval::KeyTokenRow> key_tokens_of(const Scored& scored, const eval::EvalRequest& request,
-                                             const std::optional<eval::JudgeLosses>& judge,
-                                             const std::string& run, int64_t step) {
-    eval::JudgeLosses losses = judge ? *judge : eval::judge_of(scored.results);
+std::vector<measure::KeyTokenRow> key_tokens_of(const Scored& scored, const eval::EvalRequest& request,
+                                                const std::optional<measure::JudgeLosses>& judge,
+                                                const std::string& run, int64_t step) {
+    measure::JudgeLosses losses = judge ? *judge : measure::judge_of(scored.results);
     if (!judge) losses.name = run;
-    const std::vector<eval::TokenPart> parts = eval::parts_of(losses, {});
+    const std::vector<measure::TokenPart> parts = measure::parts_of(losses, {});
     const std::vector<int32_t> documents = eval::select(scored.set.stream, request).document;
-    return eval::split_losses(scored.results, {losses, parts, documents, judge.has_value(), request.seed},
-                              step);
+    return measure::split_losses(scored.results, {losses, parts, documents, judge.has_value(), request.seed},
+                                 step);
 }
 
 void print_tasks(train::Console& console, const EvalOptions& options,
-                 const std::vector<eval::TaskRow>& rows) {
-    console.line(eval::tasks_table(rows));
+                 const std::vector<measure::TaskRow>& rows) {
+    console.line(measure::tasks_table(rows));
     for (const std::string& name : options.depths.empty() ? std::vector<std::string>{} : options.tasks)
-        if (const std::string grid = eval::depth_grid(rows, name); !grid.empty())
+        if (const std::string grid = measure::depth_grid(rows, name); !grid.empty())
             console.line(fmt::format("accuracy of {} by depth and length\n{}", name, grid));
 }
 
@@ -228,13 +229,13 @@ ExitCode evaluate(const EvalOptions& options) {
     request.keep_token_losses = !options.token_losses.empty() || !options.key_tokens.empty();
     request.progress = opened.progress;
     for (Scored& s : scored) s.tokens = train::checked_request(s.set, request);
-    std::optional<eval::JudgeLosses> judge;
+    std::optional<measure::JudgeLosses> judge;
     if (!options.key_tokens.empty()) {
         require(experiment.eval.lengths.size() > 1, ExitCode::usage,
                 "--key-tokens compares losses at two lengths or more; --lengths 1K,8K names two");
         if (!options.judges_itself())
-            judge = eval::read_judge(options.key_tokens, scored[0].tokens,
-                                     eval::select(scored[0].set.stream, request).document);
+            judge = measure::read_judge(options.key_tokens, scored[0].tokens,
+                                        eval::select(scored[0].set.stream, request).document);
     }
     std::optional<tasks::QuestionSamples> questions;
     if (options.asks()) {
@@ -247,12 +248,12 @@ ExitCode evaluate(const EvalOptions& options) {
     opened.build(longest);
     Ops& ops = *opened.ops;
     model::Transformer& model = *opened.model;
-    eval::TaskRequest task = task_request(options, experiment, batch);
+    measure::TaskRequest task = task_request(options, experiment, batch);
     task.progress = opened.progress;
     task.questions = questions ? &*questions : nullptr;
     eval::LengthEvaluator evaluator;
-    eval::TaskEvaluator task_evaluator;
-    eval::RepeatEvaluator repeater;
+    measure::TaskEvaluator task_evaluator;
+    measure::RepeatEvaluator repeater;
     const auto plan = [&](model::Arena& arena, int64_t length) {
         const int64_t tokens = std::max(experiment.eval.batch_tokens, length);
         if (options.losses()) evaluator.plan(arena, tokens, documents);
@@ -269,22 +270,22 @@ ExitCode evaluate(const EvalOptions& options) {
         print_losses(console, s, options.buckets);
         if (request.keep_token_losses && !options.key_tokens.empty()) {
             s.key_tokens = key_tokens_of(s, request, judge, experiment.run.name, opened.checkpoint.step);
-            console.line(eval::key_tokens_table(s.key_tokens, {}));
+            console.line(measure::key_tokens_table(s.key_tokens, {}));
         }
         // A file holds the losses of data.val alone.
         request.keep_token_losses = options.judges_itself();
     }
     if (!options.token_losses.empty())
         eval::write_token_losses(options.token_losses, scored[0].results, experiment.run.name);
-    std::vector<eval::TaskRow> tasks;
+    std::vector<measure::TaskRow> tasks;
     if (options.repeat) {
         tasks = repeater.run(ops, model, weights, stream,
                              {experiment.eval.lengths, experiment.model.train_context, request.tokens, batch,
                               documents, request.pick, request.progress});
-        console.line(eval::tasks_table(tasks));
+        console.line(measure::tasks_table(tasks));
     }
     if (!options.tasks.empty()) {
-        const std::vector<eval::TaskRow> rows =
+        const std::vector<measure::TaskRow> rows =
             task_evaluator.run(ops, opened.comm, model, weights, stream, task);
         print_tasks(console, options, rows);
         tasks.insert(tasks.end(), rows.begin(), rows.end());

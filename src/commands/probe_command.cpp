@@ -3,7 +3,7 @@
 #include "base/units.h"
 #include "commands/command_line.h"
 #include "commands/opened_model.h"
-#include "eval/probe.h"
+#include "measure/probe.h"
 
 namespace longreach::commands {
 
@@ -28,7 +28,7 @@ ExitCode probe(const ProbeOptions& options) {
     train::Console& console = opened.console;
     const train::Experiment& experiment = opened.experiment;
     const data::TokenStream stream = opened.validation_set("").stream;
-    eval::ProbeRequest request;
+    measure::ProbeRequest request;
     request.lengths = experiment.probe_lengths();
     request.tokens = experiment.probe.tokens;
     request.document_mask = experiment.data.document_mask;
@@ -41,7 +41,7 @@ ExitCode probe(const ProbeOptions& options) {
     Ops& ops = *opened.ops;
     model::Transformer& model = *opened.model;
     eval::LengthEvaluator evaluator;
-    eval::Probe probe;
+    measure::Probe probe;
     const auto plan = [&](model::Arena& arena, int64_t length) {
         evaluator.plan(arena, length, request.document_mask);
         model.plan_evaluation(arena, ops, {length, lengths_up_to(request.lengths, length)},
@@ -50,13 +50,14 @@ ExitCode probe(const ProbeOptions& options) {
     };
     opened.load(plan, longest);
 
-    const eval::ProbeResult result =
+    const measure::ProbeResult result =
         probe.run(ops, opened.comm, model, opened.weights, evaluator, stream, request);
-    console.line(eval::probe_table(result.rows));
+    console.line(measure::probe_table(result.rows));
     io::make_directories(opened.directory);
     io::write_file_atomically(io::join_path(opened.directory, "probe.csv"),
-                              eval::probe_file.header() + "\n" +
-                                  join(eval::probe_lines(result.rows, opened.checkpoint.step), "\n") + "\n");
+                              measure::probe_file.header() + "\n" +
+                                  join(measure::probe_lines(result.rows, opened.checkpoint.step), "\n") +
+                                  "\n");
     // Keeps the request of another evaluation under this label.
     opened.write_request(request.lengths, request.tokens, {}, &scored, {}, true);
     console.line(fmt::format("peak memory of the process: {}", human_bytes(train::peak_resident_bytes())));

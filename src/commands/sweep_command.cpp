@@ -3,7 +3,7 @@
 #include "commands/decided_sweep.h"
 #include "config/help.h"
 #include "report/sweep_results.h"
-#include "train/sweep_queue.h"
+#include "sweep/sweep_queue.h"
 
 namespace longreach::commands {
 
@@ -19,15 +19,15 @@ struct SweepArguments {
 ExitCode sweep(const SweepArguments& options) {
     std::vector<std::string> overrides = options.set;
     if (options.jobs > 0) overrides.push_back(fmt::format("jobs={}", options.jobs));
-    train::SweepConfig config = train::load_sweep(options.file, overrides, options.over);
-    if (!options.only.empty()) train::keep_variants(config, options.only);
-    const auto planned = [&](const train::SweepConfig& runs) {
-        return train::plan_sweep(
-            runs, options.dry_run ? train::SweepData::may_be_missing : train::SweepData::required,
-            options.retrain ? train::ChangedData::retrained : train::ChangedData::refused);
+    sweep::SweepConfig config = sweep::load_sweep(options.file, overrides, options.over);
+    if (!options.only.empty()) sweep::keep_variants(config, options.only);
+    const auto planned = [&](const sweep::SweepConfig& runs) {
+        return sweep::plan_sweep(
+            runs, options.dry_run ? sweep::SweepData::may_be_missing : sweep::SweepData::required,
+            options.retrain ? sweep::ChangedData::retrained : sweep::ChangedData::refused);
     };
     std::optional<DecidedSweep> decided;
-    std::optional<train::SweepPlan> plan;
+    std::optional<sweep::SweepPlan> plan;
     if (options.decide) {
         decided.emplace(config, planned);
     } else {
@@ -38,10 +38,10 @@ ExitCode sweep(const SweepArguments& options) {
     if (options.dry_run) return ExitCode::ok;
     console.accompany();
     const std::string directory = config.directory();
-    train::SweepOptions sweep_options;
+    sweep::SweepOptions sweep_options;
     sweep_options.on_progress = [&] { report::write_sweep_csv(directory); };
-    const train::SweepOutcome outcome =
-        decided ? decided->run(sweep_options, console) : train::run_sweep(*plan, sweep_options, console);
+    const sweep::SweepOutcome outcome =
+        decided ? decided->run(sweep_options, console) : sweep::run_sweep(*plan, sweep_options, console);
     report::write_sweep_csv(directory);
     std::string text = fmt::format("{} done", outcome.done);
     if (outcome.failed > 0) text += fmt::format(", {} failed", outcome.failed);
@@ -81,7 +81,7 @@ void add_sweep_command(Command& program) {
     command.flag("--dry-run", options->dry_run,
                  "Check every run and print the plan, then stop; missing data files are skipped");
     command.footer("Fields of the sweep file\n" +
-                   config::explain(config::describe<train::SweepConfig>(), ""));
+                   config::explain(config::describe<sweep::SweepConfig>(), ""));
     command.run([options] { return sweep(*options); });
 }
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "eval/probe.h"
+#include "measure/probe.h"
 #include "lab/evaluations.h"
 #include "train/recorder.h"
 
@@ -13,7 +13,7 @@ namespace {
 class ProbeEvaluation : public train::Evaluation {
   public:
     ProbeEvaluation(const train::Experiment& experiment, SharedEvaluator evaluator)
-        : Evaluation("probe", experiment.probe.every, {eval::probe_file.file()}),
+        : Evaluation("probe", experiment.probe.every, {measure::probe_file.file()}),
           experiment_(experiment),
           evaluator_(std::move(evaluator)) {}
 
@@ -27,14 +27,14 @@ class ProbeEvaluation : public train::Evaluation {
     }
 
     train::EvaluationEnd run(train::Session& session, train::Recorder& recorder) override {
-        eval::ProbeRequest request = request_for(session);
+        measure::ProbeRequest request = request_for(session);
         eval::Pause pause = pause_on_signal();
         request.pause = &pause;
-        const eval::ProbeResult result =
+        const measure::ProbeResult result =
             probe_.run(session.ops, *session.comm, session.model, session.weights, *evaluator_,
                        session.val_stream, request);
         if (pause.stopped || !session.writes()) return {!pause.stopped};
-        recorder.append(records()[0], eval::probe_lines(result.rows, session.state.step));
+        recorder.append(records()[0], measure::probe_lines(result.rows, session.state.step));
         recorder.events().scores(session.state.step, result.scores);
         return {true};
     }
@@ -54,9 +54,9 @@ class ProbeEvaluation : public train::Evaluation {
     }
 
   private:
-    eval::ProbeRequest request_for(const train::Session& session) const {
+    measure::ProbeRequest request_for(const train::Session& session) const {
         const train::Experiment& e = experiment_;
-        eval::ProbeRequest request;
+        measure::ProbeRequest request;
         request.lengths = e.probe_lengths();
         request.tokens = e.probe.tokens;
         request.document_mask = e.data.document_mask;
@@ -70,7 +70,7 @@ class ProbeEvaluation : public train::Evaluation {
 
     const train::Experiment& experiment_;
     const SharedEvaluator evaluator_;
-    eval::Probe probe_;
+    measure::Probe probe_;
 };
 
 }  // namespace

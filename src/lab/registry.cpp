@@ -1,10 +1,10 @@
 // What a run evaluates, and the files that evaluations write.
 #include <array>
 
-#include "eval/key_tokens.h"
-#include "eval/probe.h"
+#include "measure/key_tokens.h"
+#include "measure/probe.h"
 #include "eval/tables.h"
-#include "eval/task_rows.h"
+#include "measure/task_rows.h"
 #include "lab/evaluations.h"
 #include "train/signals.h"
 
@@ -22,8 +22,9 @@ constexpr train::EvaluationFile file_of(bool of_runs, bool of_sets) {
 }
 
 constexpr std::array files{file_of<eval::val_file>(true, true), file_of<eval::positions_file>(true, true),
-                           file_of<eval::key_tokens_file>(false, true),
-                           file_of<eval::tasks_file>(true, false), file_of<eval::probe_file>(true, false)};
+                           file_of<measure::key_tokens_file>(false, true),
+                           file_of<measure::tasks_file>(true, false),
+                           file_of<measure::probe_file>(true, false)};
 
 }  // namespace
 

@@ -1,7 +1,7 @@
 // The training task, scored at the context of the last step. `longreach eval --tasks` scores tasks at other lengths and
 // depths, and other tasks.
 #include "base/text.h"
-#include "eval/tasks.h"
+#include "measure/tasks.h"
 #include "lab/evaluations.h"
 #include "train/recorder.h"
 
@@ -12,7 +12,7 @@ namespace {
 class TaskEvaluation : public train::Evaluation {
   public:
     explicit TaskEvaluation(const train::Experiment& experiment)
-        : Evaluation("task", experiment.eval.every, {eval::tasks_file.file()}), experiment_(experiment) {}
+        : Evaluation("task", experiment.eval.every, {measure::tasks_file.file()}), experiment_(experiment) {}
 
     void check_data(const train::Session& session) const override {
         task_generator(experiment_, &session.val_stream)
@@ -27,7 +27,7 @@ class TaskEvaluation : public train::Evaluation {
 
     train::EvaluationEnd run(train::Session& session, train::Recorder& recorder) override {
         const train::Experiment& e = experiment_;
-        eval::TaskRequest request;
+        measure::TaskRequest request;
         request.tasks = {e.data.task.kind};
         request.lengths = {session.schedule.stage_of(session.state.step - 1).context};
         request.samples = e.data.task.samples;
@@ -37,11 +37,11 @@ class TaskEvaluation : public train::Evaluation {
         request.progress = [&](const std::string& text) { session.console.status(text); };
         eval::Pause pause = pause_on_signal();
         request.pause = &pause;
-        const std::vector<eval::TaskRow> rows = evaluator_.run(session.ops, *session.comm, session.model,
-                                                               session.weights, session.val_stream, request);
+        const std::vector<measure::TaskRow> rows = evaluator_.run(
+            session.ops, *session.comm, session.model, session.weights, session.val_stream, request);
         if (pause.stopped || !session.writes()) return {!pause.stopped};
-        recorder.append(records()[0], eval::task_lines(rows, session.state.step));
-        const eval::TaskRow& row = rows[0];
+        recorder.append(records()[0], measure::task_lines(rows, session.state.step));
+        const measure::TaskRow& row = rows[0];
         session.console.line(
             fmt::format("{} at {}: accuracy {:.3f}{}, margin {:.2f}", row.task, row.length, row.accuracy,
                         row.accuracy_error ? fmt::format(" +- {:.3f}", *row.accuracy_error) : "",
@@ -63,7 +63,7 @@ class TaskEvaluation : public train::Evaluation {
 
   private:
     const train::Experiment& experiment_;
-    eval::TaskEvaluator evaluator_;
+    measure::TaskEvaluator evaluator_;
 };
 
 }  // namespace

@@ -39,7 +39,7 @@ SetLosses read_losses(const std::string& path) {
         out.buckets.push_back({line, {line.fingerprint}});
         counts[{line.step, line.length, out.buckets.back().by_document()}] += line.scored;
     }
-    out.key_tokens = eval::key_tokens_file.read(path);
+    out.key_tokens = measure::key_tokens_file.read(path);
     for (BucketRow& row : out.buckets) row.measure.count = counts[{row.step, row.length, row.by_document()}];
     return out;
 }
@@ -59,8 +59,8 @@ Results read_directory(const std::string& path) {
             if (SetLosses losses = read_losses(at); !losses.losses.empty())
                 out.sets.emplace(name, std::move(losses));
         }
-    out.probes = newest(eval::probe_file.read(path));
-    for (const eval::TaskRow& line : newest(eval::tasks_file.read(path)))
+    out.probes = newest(measure::probe_file.read(path));
+    for (const measure::TaskRow& line : newest(measure::tasks_file.read(path)))
         out.tasks.push_back({line, {line.fingerprint, static_cast<double>(line.samples)}});
     return out;
 }
@@ -181,7 +181,7 @@ void collect_sweep(const std::string& path, Collection& out) {
     out.sweep = true;
     out.own_labels = {"plain"};
     out.baseline = text_at(sweep, "baseline");
-    out.contrasts = train::read_contrasts(sweep, io::join_path(path, "sweep.json"));
+    out.contrasts = sweep::read_contrasts(sweep, io::join_path(path, "sweep.json"));
     if (const json::Value* seeds = sweep.find("seeds"); seeds && seeds->is_array())
         for (const json::Value& seed : seeds->as_array())
             if (const auto number = seed.to_int64()) out.seeds.push_back(*number);

@@ -11,11 +11,11 @@
 
 #include "base/json.h"
 #include "decide/paired.h"
-#include "eval/key_tokens.h"
-#include "eval/probe.h"
+#include "measure/key_tokens.h"
+#include "measure/probe.h"
 #include "eval/tables.h"
-#include "eval/task_rows.h"
-#include "train/contrast.h"
+#include "measure/task_rows.h"
+#include "sweep/contrast.h"
 #include "train/step_records.h"
 
 namespace longreach::report {
@@ -52,7 +52,7 @@ struct BucketRow : eval::BucketRow {
     bool apart = false;
     bool by_document() const { return by == "document"; }
 };
-struct TaskCell : eval::TaskRow {
+struct TaskCell : measure::TaskRow {
     Measure measure = {};
     bool apart = false;
     double percent() const { return depth.value_or(NAN); }
@@ -62,7 +62,7 @@ struct TaskCell : eval::TaskRow {
 struct SetLosses {
     std::vector<LossRow> losses;
     std::vector<BucketRow> buckets;
-    std::vector<eval::KeyTokenRow> key_tokens;
+    std::vector<measure::KeyTokenRow> key_tokens;
 };
 
 // The results in one directory: of a run, or of one of its evaluations.
@@ -73,9 +73,9 @@ struct Results {
     std::vector<std::string> changes = {};
     std::vector<LossRow> losses;
     std::vector<BucketRow> buckets;
-    std::vector<eval::KeyTokenRow> key_tokens;
+    std::vector<measure::KeyTokenRow> key_tokens;
     std::map<std::string, SetLosses> sets;  // those that have rows, by name
-    std::vector<eval::ProbeRow> probes;
+    std::vector<measure::ProbeRow> probes;
     std::vector<TaskCell> tasks;
 };
 
@@ -127,7 +127,7 @@ struct Collection {
     std::vector<std::string> sets;           // those of data.val_sets on which any loss was measured
     std::string set;                         // in a view: the set whose losses it shows; empty: data.val
     Measure measure;                         // of the compared losses; count is NaN without losses
-    std::vector<train::Contrast> contrasts;  // of the sweep
+    std::vector<sweep::Contrast> contrasts;  // of the sweep
     std::vector<int64_t> seeds;              // in the order in which contrasts look at them
 
     std::string baseline_name() const;

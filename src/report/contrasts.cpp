@@ -24,7 +24,7 @@ struct Reading {
 };
 using Readings = std::map<int64_t, Reading>;  // by seed
 
-Readings losses_of(const SweepResults& results, const train::Contrast& c, const std::string& arm,
+Readings losses_of(const SweepResults& results, const sweep::Contrast& c, const std::string& arm,
                    int64_t length) {
     Readings out;
     for (const SweepLoss& l : results.losses)
@@ -33,10 +33,10 @@ Readings losses_of(const SweepResults& results, const train::Contrast& c, const 
     return out;
 }
 
-Readings readings_of(const SweepResults& results, const train::Contrast& c, const std::string& arm) {
-    if (c.of == train::ContrastOf::loss) return losses_of(results, c, arm, c.at);
+Readings readings_of(const SweepResults& results, const sweep::Contrast& c, const std::string& arm) {
+    if (c.of == sweep::ContrastOf::loss) return losses_of(results, c, arm, c.at);
     Readings out;
-    if (c.of == train::ContrastOf::gap) {
+    if (c.of == sweep::ContrastOf::gap) {
         Readings near = losses_of(results, c, arm, c.trained_at);
         for (const auto& [seed, far] : losses_of(results, c, arm, c.at))
             if (near.contains(seed))
@@ -55,7 +55,7 @@ struct Differences {
     bool others = false;                // there are seeds whose arms were not
 };
 
-Differences differences_of(const SweepResults& results, const train::Contrast& c) {
+Differences differences_of(const SweepResults& results, const sweep::Contrast& c) {
     Differences out;
     const Readings second = readings_of(results, c, c.second);
     for (const auto& [seed, first] : readings_of(results, c, c.first)) {
@@ -102,8 +102,8 @@ decide::Answer before_looks(const decide::Question& question) {
     return answer;
 }
 
-std::string verdict_of(const train::Contrast& c, const decide::Answer& a) {
-    using train::Expected;
+std::string verdict_of(const sweep::Contrast& c, const decide::Answer& a) {
+    using sweep::Expected;
     if (a.open()) return "open";
     const std::string none = fmt::format("no difference beyond {:g}", c.margin);
     const bool above = a.interval.low > 0;
@@ -119,13 +119,13 @@ std::string verdict_of(const train::Contrast& c, const decide::Answer& a) {
 
 constexpr const char* contrasts_caption = "Contrasts: the first arm minus the second, paired by seed";
 
-std::string arms_of(const train::Contrast& c) {
+std::string arms_of(const sweep::Contrast& c) {
     return fmt::format("{} \u2212 {}", c.first, c.second);
 }
 
-std::string quantity_of(const train::Contrast& c) {
-    std::string text = c.of == train::ContrastOf::loss ? "loss"
-                       : c.of == train::ContrastOf::gap
+std::string quantity_of(const sweep::Contrast& c) {
+    std::string text = c.of == sweep::ContrastOf::loss ? "loss"
+                       : c.of == sweep::ContrastOf::gap
                            ? "rise from " + (c.trained_at > 0 ? grouped(c.trained_at) : "the training length")
                            : "margin of " + c.task;
     if (c.depth >= 0) text += fmt::format(" at {}%", c.depth);
@@ -139,7 +139,7 @@ std::vector<ContrastResult> contrast_results(const Collection& sweep) {
     std::vector<ContrastResult> out;
     std::vector<decide::Question> questions;
     std::vector<bool> others;
-    for (const train::Contrast& c : sweep.contrasts) {
+    for (const sweep::Contrast& c : sweep.contrasts) {
         const Differences found = differences_of(results, c);
         if (c.primary) questions.push_back({in_order(found.by_seed, sweep.seeds), c.margin});
         others.push_back(found.others);
@@ -197,7 +197,7 @@ std::string contrasts_text(const Collection& sweep, const table::Terminal& termi
                          fmt::format("{:.2f}", 100 * answer.confidence)});
     }
     std::string out = fmt::format("\n{}\n{}", contrasts_caption, table::text_table(lines, terminal));
-    for (const train::Contrast& c : sweep.contrasts)
+    for (const sweep::Contrast& c : sweep.contrasts)
         if (!c.claim.empty()) out += one_line(fmt::format("  {}: {}", c.name, c.claim)) + "\n";
     return out;
 }

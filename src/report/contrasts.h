@@ -8,7 +8,7 @@
 namespace longreach::report {
 
 struct ContrastResult {
-    train::Contrast contrast;
+    sweep::Contrast contrast;
     decide::Answer
         answer;  // of a descriptive one: look 0, and the 95% interval over all seeds that both arms have
     std::string verdict;

@@ -21,7 +21,7 @@ struct ProbedMean {
     int64_t count = 0;
 };
 
-std::string probed_name(const eval::ProbeRow& row) {
+std::string probed_name(const measure::ProbeRow& row) {
     if (row.length > 0) return row.statistic;
     return row.layer < 0 ? row.statistic + ", model" : fmt::format("{}, layer {}", row.statistic, row.layer);
 }
@@ -32,7 +32,7 @@ ProbedRows probed(const Collection& collection, const Summary& summary) {
     for (size_t i = 0; i < summary.series.size(); ++i)
         for (const RunRecord* run : runs_of(collection, summary.series[i])) {
             std::map<std::pair<std::string, int64_t>, ProbedMean> means;  // by name and length
-            for (const eval::ProbeRow& row :
+            for (const measure::ProbeRow& row :
                  rows_of(*run, summary.series[i].label, &Results::probes, evaluated)) {
                 if (row.bin != 0) continue;
                 ProbedMean& mean = means[{probed_name(row), row.length}];

@@ -21,7 +21,7 @@ Section contrasts_section(const PageContext& page) {
                                          alternatives(looks))) +
                    table_html(page, contrast_table(page.collection));
     std::string claims;
-    for (const train::Contrast& c : page.collection.contrasts)
+    for (const sweep::Contrast& c : page.collection.contrasts)
         if (!c.claim.empty())
             claims += fmt::format("<li><b>{}</b>: {}</li>", plot::escaped(c.name), plot::escaped(c.claim));
     if (!claims.empty()) section.html += fmt::format("<ul class=\"notes\">{}</ul>", claims);

@@ -160,7 +160,7 @@ std::map<std::string, Field> fields_of(const PageContext& page) {
     for (size_t i = 0; i < count; ++i)
         for (const RunRecord* run : runs_of(page.collection, page.summary.series[i])) {
             std::map<std::string, std::map<Place, Sum>> heads;
-            for (const eval::ProbeRow& row :
+            for (const measure::ProbeRow& row :
                  rows_of(*run, page.summary.series[i].label, &Results::probes, evaluated)) {
                 if (!std::isfinite(row.value)) continue;
                 const bool scalar = row.statistic.starts_with("scalar.");

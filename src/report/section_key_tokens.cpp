@@ -9,7 +9,7 @@
 #include <set>
 
 #include "base/text.h"
-#include "eval/key_tokens.h"
+#include "measure/key_tokens.h"
 #include "report/page_parts.h"
 
 namespace longreach::report {
@@ -23,7 +23,7 @@ struct PartLosses {
 
 // What the runs have whose key tokens are the same.
 struct Selection {
-    eval::KeyTokenRow first;                  // any of its rows: the judge, and the lengths it compared
+    measure::KeyTokenRow first;               // any of its rows: the judge, and the lengths it compared
     std::map<size_t, PartLosses> key, other;  // by series
     std::set<std::pair<const RunRecord*, size_t>> runs;  // with their series
     std::string self;  // the variant of the run that is the judge; empty if none is
@@ -42,7 +42,7 @@ std::vector<Selection> selections_of(const PageContext& page) {
     for (size_t i = 0; i < page.summary.series.size(); ++i) {
         const std::string& label = page.summary.series[i].label;
         for (const RunRecord* run : runs_of(page.collection, page.summary.series[i]))
-            for (const eval::KeyTokenRow& row : rows_of(*run, label, &Results::key_tokens, evaluated)) {
+            for (const measure::KeyTokenRow& row : rows_of(*run, label, &Results::key_tokens, evaluated)) {
                 // Rows that do not say which tokens they are about compare with nothing.
                 const bool identified = !row.fingerprint.empty() && !row.parts.empty();
                 Selection& s = found[identified ? row.fingerprint + " " + row.parts
@@ -77,7 +77,7 @@ std::string tokens_text(const Selection& s) {
 }
 
 std::string rule_text(const Selection& s) {
-    const eval::KeyTokenRule rule;
+    const measure::KeyTokenRule rule;
     return fmt::format("falls by {} nats or more from {} to {} tokens of context, to {} or less", rule.gain,
                        grouped(s.first.from), grouped(s.first.to), rule.loss);
 }

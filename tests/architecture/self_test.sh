@@ -58,10 +58,10 @@ printf '#include "plot/chart.h"\n' >"$tree/src/train/wrong.cpp"
 expect "the core includes the laboratory" 'src/train/wrong.cpp:1: train is of the core and must not include plot ("plot/chart.h")'
 printf '#include "ranks/comm.h"\n#include "ranks/rendezvous.h"\n' >"$tree/src/train/wrong.cpp"
 expect "the core includes the ranks' insides" 'src/train/wrong.cpp:2: the core includes comm.h, team.h and watchdog.h of ranks only'
-printf '#include "eval/probe_config.h"\n#include "eval/probe.h"\n' >"$tree/src/train/wrong.cpp"
-expect "training includes an evaluation" 'src/train/wrong.cpp:2: train knows the evaluations of lab by train/evaluation.h only ("eval/probe.h")'
+printf '#include "eval/probe_config.h"\n#include "measure/probe.h"\n' >"$tree/src/train/wrong.cpp"
+expect "training includes an evaluation" 'src/train/wrong.cpp:2: train must not include measure ("measure/probe.h")'
 printf '#include "tasks/generator.h"\n' >"$tree/src/train/wrong.cpp"
-expect "training includes tasks" 'src/train/wrong.cpp:1: train knows the evaluations of lab'
+expect "training includes tasks" 'src/train/wrong.cpp:1: train is of the core and must not include tasks'
 printf '#include "train/trainer.h"\n' >"$tree/kernels/cpu/wrong.cpp"
 expect "kernels include src" 'kernels/cpu/wrong.cpp:1: kernels must not include train'
 printf '#include "base/error.h"\n#include "config/fields.h"\n' >"$tree/src/ranks/wrong.cpp"

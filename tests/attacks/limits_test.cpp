@@ -175,11 +175,11 @@ TEST_CASE("--dry-run of 150 TiB fails with 6 and names the largest micro-batch t
 TEST_CASE("eval, probe and generate name the longest length that fits") {
     reference();
     const std::string run = target().path("reference");
-    data::SynthOptions text;
+    text::SynthOptions text;
     text.output = target().path("long");
     text.train_bytes = 1000;
     text.val_bytes = 3 << 20;
-    data::synthesize(text);
+    text::synthesize(text);
     const std::string data = target().path("long") + "/val_*.bin";
     for (const std::vector<std::string>& command :
          std::vector<std::vector<std::string>>{{"eval", run, "--lengths", "2097152", "--data", data},

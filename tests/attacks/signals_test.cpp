@@ -148,11 +148,11 @@ TEST_CASE(
             all.insert(all.end(), {"--set", set});
         return all;
     };
-    data::SynthOptions options;
+    text::SynthOptions options;
     options.output = home().dir / "long";
     options.train_bytes = 1000;
     options.val_bytes = 600000;
-    data::synthesize(options);
+    text::synthesize(options);
     const TempDir output;
     double whole = 0;
     whole = seconds_of([&] { REQUIRE(run(output, arguments("slow")).code == 0); });

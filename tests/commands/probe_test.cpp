@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "commands/process.h"
-#include "eval/probe.h"
+#include "measure/probe.h"
 #include "train/tiny_run.h"
 
 using namespace longreach;
@@ -58,7 +58,7 @@ TEST_CASE("probe of a run repeats its last probe to the last digit, whatever the
         CHECK(contains(f.out, "on repeated random tokens\n"));
         const std::string written = get(file("done/eval/plain/probe.csv"));
         CHECK(contains(f.out, fmt::format("    0     0 {:>9} ", fmt::format("{}+", fullest_bin(written)))));
-        const std::string header = eval::probe_file.header() + "\n";
+        const std::string header = measure::probe_file.header() + "\n";
         REQUIRE(written.starts_with(header));
         CHECK(trained == header + trained.substr(header.size(), trained.find("\n12,") + 1 - header.size()) +
                              written.substr(header.size()));

@@ -57,12 +57,12 @@ struct Deciding {
             "contrasts": [{ "name": "certain", "arms": ["clear", "a"], "at": 64 },
                           { "name": "later", "arms": ["unclear", "a"], "at": 64, "expect": "positive" }] })");
     }
-    train::SweepOutcome run() const {
+    sweep::SweepOutcome run() const {
         train::Console console(true);
-        train::SweepOptions options;
+        sweep::SweepOptions options;
         options.program = wrapper;
-        commands::DecidedSweep sweep(train::load_sweep(file, {}), [](const train::SweepConfig& config) {
-            return train::plan_sweep(config);
+        commands::DecidedSweep sweep(sweep::load_sweep(file, {}), [](const sweep::SweepConfig& config) {
+            return sweep::plan_sweep(config);
         });
         return sweep.run(options, console);
     }
@@ -93,7 +93,7 @@ TEST_CASE("sweep --decide: seeds are added until contrasts are decided, also aft
     // Of two variants one contrast is left; it still has half of the level.
     CHECK(contains(dry({"--only", "a,unclear"}), "to decide: at least 8 runs, at most 40,"));
     put(home.dir / "break", "");
-    const train::SweepOutcome failing = home.run();
+    const sweep::SweepOutcome failing = home.run();
     CHECK(failing.failed == 1);
     CHECK(home.trained() == 12 + 8);  // the others of its look were trained
     CHECK(home.results()[0].verdict == "above");

@@ -11,8 +11,8 @@
 #include "io/run_lock.h"
 #include "io/csv.h"
 #include "report/sweep_results.h"
-#include "train/child_process.h"
-#include "train/sweep_queue.h"
+#include "sweep/child_process.h"
+#include "sweep/sweep_queue.h"
 #include "train/tiny_run.h"
 
 using namespace longreach;
@@ -67,12 +67,12 @@ struct Home {
         return path;
     }
     std::string directory(const std::string& name) const { return dir / ("runs/" + name); }
-    train::SweepOutcome run(const std::string& sweep, const std::vector<std::string>& overrides = {}) const {
+    sweep::SweepOutcome run(const std::string& sweep, const std::vector<std::string>& overrides = {}) const {
         train::Console console(true);
-        train::SweepOptions options;
+        sweep::SweepOptions options;
         options.program = wrapper;
-        const train::SweepPlan plan = train::plan_sweep(train::load_sweep(sweep, overrides));
-        const train::SweepOutcome outcome = train::run_sweep(plan, options, console);
+        const sweep::SweepPlan plan = sweep::plan_sweep(sweep::load_sweep(sweep, overrides));
+        const sweep::SweepOutcome outcome = sweep::run_sweep(plan, options, console);
         report::write_sweep_csv(plan.directory);
         return outcome;
     }
@@ -104,7 +104,7 @@ std::map<std::string, std::string> results_of_sweep(const std::string& directory
 TEST_CASE("sweep: trains, evaluates, keeps the weights only, and gathers the results") {
     const Home home;
     const std::string file = home.file("s");
-    const train::SweepOutcome first = home.run(file);
+    const sweep::SweepOutcome first = home.run(file);
     CHECK(first.done == 4 + 6);
     CHECK(first.failed == 0);
     CHECK(first.left == 0);
@@ -161,18 +161,18 @@ TEST_CASE("sweep: trains, evaluates, keeps the weights only, and gathers the res
         CHECK(home.evaluations() == 7);
     }
     SUBCASE("and one of a checkpoint that changed or of a version whose results had no fingerprints") {
-        const train::SweepPlan plan = train::plan_sweep(train::load_sweep(file, {}));
-        REQUIRE(train::is_evaluated(plan.runs[0], plan.runs[0].evaluations[0]));
-        REQUIRE(train::is_evaluated(plan.runs[1], plan.runs[1].evaluations[0]));
+        const sweep::SweepPlan plan = sweep::plan_sweep(sweep::load_sweep(file, {}));
+        REQUIRE(sweep::is_evaluated(plan.runs[0], plan.runs[0].evaluations[0]));
+        REQUIRE(sweep::is_evaluated(plan.runs[1], plan.runs[1].evaluations[0]));
         const std::string asked = io::join_path(plan.runs[1].directory, "eval/plain/asked.json");
         std::string text = get(asked);
         text.erase(text.find("  \"fingerprints\": true,\n"), std::strlen("  \"fingerprints\": true,\n"));
         put(asked, text);
-        CHECK_FALSE(train::is_evaluated(plan.runs[1], plan.runs[1].evaluations[0]));
+        CHECK_FALSE(sweep::is_evaluated(plan.runs[1], plan.runs[1].evaluations[0]));
         const std::string manifest =
             io::join_path(plan.runs[0].directory, "checkpoints/step_00000012/manifest.json");
         put(manifest, get(manifest) + " ");
-        CHECK_FALSE(train::is_evaluated(plan.runs[0], plan.runs[0].evaluations[0]));
+        CHECK_FALSE(sweep::is_evaluated(plan.runs[0], plan.runs[0].evaluations[0]));
     }
     SUBCASE("and those of a run that is gone: it is trained again, to the same bits") {
         std::filesystem::remove_all(io::join_path(directory, "b.seed1"));
@@ -190,7 +190,7 @@ TEST_CASE("sweep: a run that starts from another's weights waits for it") {
     const Home home;
     const std::string file = home.file("s", "", R"(, { "name": "next", "config": "tiny.json",
         "set": { "run.init_from": "{sweep}/a.seed{seed}" } })");
-    const train::SweepOutcome outcome = home.run(file, {"seeds=[1]", "jobs=8", "evaluations=[]"});
+    const sweep::SweepOutcome outcome = home.run(file, {"seeds=[1]", "jobs=8", "evaluations=[]"});
     CHECK(outcome.done == 3);
     CHECK(outcome.failed == 0);
     const std::string log = home.log("s");
@@ -202,7 +202,7 @@ TEST_CASE("sweep: a run that fails is reported with the end of its log, and the 
     const Home home;
     const std::string file = home.file("s", "", R"(, { "name": "broken", "config": "tiny.json" },
                { "name": "killed", "config": "tiny.json" })");
-    const train::SweepOutcome outcome = home.run(file, {"seeds=[1]"});
+    const sweep::SweepOutcome outcome = home.run(file, {"seeds=[1]"});
     CHECK(outcome.failed == 2);
     CHECK(outcome.done == 2 + 3);
     CHECK(outcome.left == 2);  // their evaluations
@@ -271,7 +271,7 @@ TEST_CASE("sweep: killed or stopped in the middle, it goes on and ends with the 
         } else {
             CHECK(WIFSIGNALED(status));
         }
-        const train::SweepOutcome rest = home.run(cut);
+        const sweep::SweepOutcome rest = home.run(cut);
         CHECK(rest.failed == 0);
         CHECK(rest.done == 10);
         CHECK(contains(home.log("cut"), "a.seed1  resumes after step "));
@@ -290,21 +290,21 @@ TEST_CASE("sweep: a second one on the same directory is turned away") {
 TEST_CASE("child processes: how they ended, and the end of their log") {
     const TempDir dir;
     const auto end_of = [&](const char* text) {
-        train::ChildProcess child("/bin/sh", {"-c", text}, dir / "log");
-        std::optional<train::ProcessEnd> end;
+        sweep::ChildProcess child("/bin/sh", {"-c", text}, dir / "log");
+        std::optional<sweep::ProcessEnd> end;
         REQUIRE(wait_until([&] { return (end = child.ended()).has_value(); }));
-        return train::to_string(*end);
+        return sweep::to_string(*end);
     };
     CHECK(end_of("echo one; echo two >&2; echo; echo three") == "exit code 0");
     CHECK(end_of("exit 3") == "exit code 3");
     CHECK(end_of("kill -KILL $$") == "killed by signal 9 (Killed)");
     // Stop signals wait until the program lets them through: it has its handlers by then.
     CHECK(end_of("kill -TERM $$; exit 4") == "exit code 4");
-    CHECK(train::last_lines(dir / "log", 2) == std::vector<std::string>{"two", "three"});
-    CHECK(train::last_lines(dir / "log", 9).size() == 3);
-    CHECK(train::last_lines(dir / "none", 2).empty());
-    train::ChildProcess missing(dir / "none", {}, dir / "log");
-    std::optional<train::ProcessEnd> end;
+    CHECK(sweep::last_lines(dir / "log", 2) == std::vector<std::string>{"two", "three"});
+    CHECK(sweep::last_lines(dir / "log", 9).size() == 3);
+    CHECK(sweep::last_lines(dir / "none", 2).empty());
+    sweep::ChildProcess missing(dir / "none", {}, dir / "log");
+    std::optional<sweep::ProcessEnd> end;
     REQUIRE(wait_until([&] { return (end = missing.ended()).has_value(); }));
     CHECK(end->code == 127);
 }

@@ -5,7 +5,7 @@
 #include "fuzz/target.h"
 #include "report/sample_runs.h"
 #include "train/experiment.h"
-#include "train/sweep_config.h"
+#include "sweep/sweep_config.h"
 
 namespace longreach::fuzz {
 
@@ -84,7 +84,7 @@ std::vector<Seed> seeds_of(std::string_view target) {
 std::string dictionary_of(std::string_view target) {
     std::set<std::string> words;
     if (target == "config") add_words(config::describe<train::Experiment>(), words);
-    if (target == "sweep") add_words(config::describe<train::SweepConfig>(), words);
+    if (target == "sweep") add_words(config::describe<sweep::SweepConfig>(), words);
     std::string text;
     for (const std::string& word : words) text += fmt::format("\"\\\"{}\\\"\"\n", word);
     return text;

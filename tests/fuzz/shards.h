@@ -1,7 +1,7 @@
 // Reading a token shard as far as the program ever does.
 #pragma once
 
-#include "data/inspect.h"
+#include "text/inspect.h"
 #include "fuzz/target.h"
 
 namespace longreach::fuzz {
@@ -15,8 +15,8 @@ inline void read_shard(const std::string& path, const data::StreamOptions& optio
         if (count > 0) shard.stored_value(shard.info().tokens - 1);
         for (size_t i = 0; i < shard.info().block_checksums.size(); ++i) shard.block_is_intact(i);
     });
-    accepts([&] { data::to_text(data::verify({path}, options)); });
-    accepts([&] { data::to_text(data::inspect({path}, {.stream = options})); });
+    accepts([&] { text::to_text(text::verify({path}, options)); });
+    accepts([&] { text::to_text(text::inspect({path}, {.stream = options})); });
 }
 
 }  // namespace longreach::fuzz

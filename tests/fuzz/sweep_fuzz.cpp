@@ -1,6 +1,6 @@
 // A sweep file, then the one config it can name ("variant.json"). Small sweeps are planned as well.
 #include "fuzz/target.h"
-#include "train/sweep_plan.h"
+#include "sweep/sweep_plan.h"
 
 using namespace longreach;
 using namespace longreach::fuzz;
@@ -9,9 +9,9 @@ namespace {
 
 constexpr size_t most_runs = 8;
 
-size_t runs_of(const train::SweepConfig& sweep) {
+size_t runs_of(const sweep::SweepConfig& sweep) {
     size_t runs = sweep.variants.size() * sweep.seeds.size() * std::max<size_t>(sweep.list.size(), 1);
-    for (const train::SweepAxis& axis : sweep.grid_axes)
+    for (const sweep::SweepAxis& axis : sweep.grid_axes)
         if (runs <= most_runs) runs *= axis.values.size();
     if (!sweep.zip_axes.empty() && runs <= most_runs) runs *= sweep.zip_axes[0].values.size();
     return runs;
@@ -27,8 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::vector<std::string> overrides;
     for (size_t i = 2; i < parts.size(); ++i) overrides.emplace_back(parts[i]);
     accepts([&] {
-        const train::SweepConfig sweep = train::load_sweep(file, overrides);
-        if (runs_of(sweep) <= most_runs) train::sweep_json(train::plan_sweep(sweep));
+        const sweep::SweepConfig sweep = sweep::load_sweep(file, overrides);
+        if (runs_of(sweep) <= most_runs) sweep::sweep_json(sweep::plan_sweep(sweep));
     });
     return 0;
 }

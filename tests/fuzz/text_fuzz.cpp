@@ -1,7 +1,7 @@
 // Text for `data tokenize`: a plain file or an archive, or JSON lines, as the first byte says.
-#include "data/text_source.h"
+#include "text/text_source.h"
 
-#include "data/unpacker.h"
+#include "text/unpacker.h"
 #include "fuzz/target.h"
 
 using namespace longreach;
@@ -9,7 +9,7 @@ using namespace longreach::fuzz;
 
 namespace {
 
-class Collector final : public data::DocumentSink {
+class Collector final : public text::DocumentSink {
   public:
     bool begin(const std::string&, uint64_t) override {
         holds(!open_, "a document begins inside another");
@@ -33,17 +33,17 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (size == 0) return 0;
     const bool lines = (data[0] & 1) != 0;
     const std::string_view text = text_of(data + 1, size - 1);
-    data::SourceOptions options;
+    text::SourceOptions options;
     options.strip_licence = (data[0] & 2) != 0;
-    const data::SourceFile source{scratch.put("text", text), lines ? "text.jsonl" : "text.txt", size - 1,
+    const text::SourceFile source{scratch.put("text", text), lines ? "text.jsonl" : "text.txt", size - 1,
                                   (data[0] & 4) != 0};
     Collector sink;
     const bool good = accepts([&] {
-        const data::SourceOutcome outcome = data::read_source(source, options, sink);
-        if (!lines && !options.strip_licence && outcome == data::SourceOutcome::done)
-            holds(sink.all() == text || !data::archive_kind(text).empty(), "text changed on the way");
+        const text::SourceOutcome outcome = text::read_source(source, options, sink);
+        if (!lines && !options.strip_licence && outcome == text::SourceOutcome::done)
+            holds(sink.all() == text || !text::archive_kind(text).empty(), "text changed on the way");
     });
-    holds(good || lines || !data::archive_kind(text).empty(), "a plain text is refused");
-    holds(data::licence_end(text) <= text.size(), "a licence ends behind the text");
+    holds(good || lines || !text::archive_kind(text).empty(), "a plain text is refused");
+    holds(text::licence_end(text) <= text.size(), "a licence ends behind the text");
     return 0;
 }

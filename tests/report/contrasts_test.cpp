@@ -15,14 +15,14 @@ namespace {
 // Two variants; runs of any number of seeds with losses at 16 and 64, and a margin of a task at two depths.
 struct Contrasted {
     TempDir dir;
-    std::vector<train::Contrast> contrasts;
+    std::vector<sweep::Contrast> contrasts;
     std::vector<int64_t> seeds;
     std::string runs;
     Contrasted() {
         for (int64_t seed = 1; seed <= 20; ++seed) seeds.push_back(seed);
     }
-    train::Contrast& add(const std::string& name) {
-        train::Contrast& c = contrasts.emplace_back();
+    sweep::Contrast& add(const std::string& name) {
+        sweep::Contrast& c = contrasts.emplace_back();
         c.name = name;
         c.first = "a";
         c.second = "b";
@@ -57,7 +57,7 @@ struct Contrasted {
         json::Value sweep = json::parse(R"({"name": "s", "baseline": "b", "runs": [)" + runs + "]}", "sweep");
         if (!contrasts.empty())
             sweep.set("seeds", json::Value(json::Array(seeds.begin(), seeds.end())))
-                .set("contrasts", train::contrasts_json(contrasts));
+                .set("contrasts", sweep::contrasts_json(contrasts));
         put(dir / "sweep.json", json::write(sweep, json::Style::pretty));
         return report::collect({dir.path()});
     }
@@ -67,13 +67,13 @@ struct Contrasted {
 }  // namespace
 
 TEST_CASE("contrasts: verdicts say what the claim needs") {
-    const auto verdict = [](train::Expected expect, double mean, double spread) {
+    const auto verdict = [](sweep::Expected expect, double mean, double spread) {
         Contrasted sweep;
         sweep.add("c").expect = expect;
         sweep.pairs(1, 4, mean, spread);
         return sweep.result().verdict;
     };
-    using train::Expected;
+    using sweep::Expected;
     CHECK(verdict(Expected::unsaid, -1, 0.01) == "below");
     CHECK(verdict(Expected::unsaid, 1, 0.01) == "above");
     CHECK(verdict(Expected::negative, -1, 0.01) == "holds");
@@ -133,10 +133,10 @@ TEST_CASE("contrasts: arms that scored other tokens are no pair, and those set a
 
 TEST_CASE("contrasts: gaps, margins of tasks, and descriptive ones") {
     Contrasted sweep;
-    sweep.add("gap").of = train::ContrastOf::gap;
+    sweep.add("gap").of = sweep::ContrastOf::gap;
     for (const int64_t depth : {-1, 50}) {
-        train::Contrast& c = sweep.add(fmt::format("margin{}", depth));
-        c.of = train::ContrastOf::margin;
+        sweep::Contrast& c = sweep.add(fmt::format("margin{}", depth));
+        c.of = sweep::ContrastOf::margin;
         c.task = "needle";
         c.depth = depth;
     }
@@ -162,9 +162,9 @@ TEST_CASE("contrasts: gaps, margins of tasks, and descriptive ones") {
 
 TEST_CASE("contrasts: they come first in tables and on the page, and other intervals are descriptive there") {
     Contrasted sweep;
-    train::Contrast& c = sweep.add("reach <b>");
+    sweep::Contrast& c = sweep.add("reach <b>");
     c.claim = "a loses more & further";
-    c.expect = train::Expected::positive;
+    c.expect = sweep::Expected::positive;
     sweep.pairs(1, 4, 1, 0.01);
     const std::string text = report::sweep_tables(sweep.collection());
     const std::string page = report::report_page(sweep.collection());

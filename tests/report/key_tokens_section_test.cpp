@@ -1,7 +1,7 @@
 // Losses on key tokens are shown together only where the tokens and the judge's choice of them are the same.
 #include <doctest/doctest.h>
 
-#include "eval/key_tokens.h"
+#include "measure/key_tokens.h"
 #include "report/page_parts.h"
 #include "sample_runs.h"
 
@@ -26,22 +26,23 @@ struct Choice {
 
 // key_tokens.csv of a run at 256 and 1024: `loss` at 256 on key tokens, half as much at 1024.
 void write(const std::string& run, const Choice& choice, double loss) {
-    std::string rows = eval::key_tokens_file.header() + "\n";
+    std::string rows = measure::key_tokens_file.header() + "\n";
     for (const int64_t length : {256, 1024})
         for (const bool key : {true, false})
-            rows += eval::key_tokens_file.line({.step = 10,
-                                                .length = length,
-                                                .part = key ? "key" : "other",
-                                                .loss = key ? loss * 256 / static_cast<double>(length) : 1.5,
-                                                .standard_error = key ? 0.25 : 0.0625,
-                                                .scored = key ? choice.scored : 1000 - choice.scored,
-                                                .from = 256,
-                                                .to = 1024,
-                                                .judge = choice.judge,
-                                                .fingerprint = choice.fingerprint,
-                                                .judge_name = choice.name,
-                                                .parts = choice.parts}) +
-                    "\n";
+            rows +=
+                measure::key_tokens_file.line({.step = 10,
+                                               .length = length,
+                                               .part = key ? "key" : "other",
+                                               .loss = key ? loss * 256 / static_cast<double>(length) : 1.5,
+                                               .standard_error = key ? 0.25 : 0.0625,
+                                               .scored = key ? choice.scored : 1000 - choice.scored,
+                                               .from = 256,
+                                               .to = 1024,
+                                               .judge = choice.judge,
+                                               .fingerprint = choice.fingerprint,
+                                               .judge_name = choice.name,
+                                               .parts = choice.parts}) +
+                "\n";
     const std::string at = io::join_path(run, "eval/plain");
     io::make_directories(at);
     put(io::join_path(at, "key_tokens.csv"), rows);

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "config/field_info.h"
-#include "eval/key_tokens.h"
+#include "measure/key_tokens.h"
 #include "eval/tables.h"
 #include "io/temp_dir.h"
 #include "report/collect.h"
@@ -287,9 +287,9 @@ TEST_CASE("data/formats lists the columns of every record file in their order") 
     };
     CHECK(documented("val.csv") == eval::val_file.header());
     CHECK(documented("positions.csv") == eval::positions_file.header());
-    CHECK(documented("tasks.csv") == eval::tasks_file.header());
-    CHECK(documented("key_tokens.csv") == eval::key_tokens_file.header());
-    CHECK(documented("probe.csv") == eval::probe_file.header());
+    CHECK(documented("tasks.csv") == measure::tasks_file.header());
+    CHECK(documented("key_tokens.csv") == measure::key_tokens_file.header());
+    CHECK(documented("probe.csv") == measure::probe_file.header());
     CHECK(documented("metrics.jsonl") == join(train::metrics_file.names(), ","));
     CHECK(documented("timing.jsonl") == join(train::timing_file.names(), ","));
     const std::string sweeps = page_of("sweeps");
@@ -366,10 +366,10 @@ TEST_CASE("a record file: columns by name, blanks, defaults for what a file lack
     CHECK_FALSE(rows[1].bits_per_byte.has_value());
     CHECK(eval::val_file.line(rows[0]) == "10,1,64,nan,,nan,,,nan,,");
     CHECK(eval::val_file.read(dir / "none").empty());
-    eval::TaskRow task;
+    measure::TaskRow task;
     task.step = 1;
     task.task = "needle";
     task.length = 8;
     task.depth = 0;
-    CHECK(eval::tasks_file.line(task) == "1,needle,8,0,0,0,,,,nan,");
+    CHECK(measure::tasks_file.line(task) == "1,needle,8,0,0,0,,,,nan,");
 }

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "data/synth.h"
+#include "text/synth.h"
 #include "io/temp_dir.h"
 #include "tasks/generator.h"
 
@@ -19,14 +19,14 @@ struct Haystack {
 
   private:
     data::TokenStream make() {
-        data::SynthOptions options;
+        text::SynthOptions options;
         options.output = dir / "data";
         options.train_bytes = 200'000;
         options.val_bytes = 1'000;
         options.min_document = 500;
         options.max_document = 5'000;
         options.max_distance = 2'000;
-        data::synthesize(options);
+        text::synthesize(options);
         return data::TokenStream::open({dir / "data/train_*.bin"}, {.vocab = text_vocab});
     }
 };

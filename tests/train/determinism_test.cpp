@@ -36,14 +36,14 @@ std::string small_config(const std::string& directory) {
 }
 
 void make_larger_corpus(const std::string& directory) {
-    data::SynthOptions options;
+    text::SynthOptions options;
     options.output = directory;
     options.train_bytes = 20000;
     options.val_bytes = 6000;
     options.min_document = 256;
     options.max_document = 4096;
     options.max_distance = 2048;
-    data::synthesize(options);
+    text::synthesize(options);
 }
 
 // The instruction set that the runs of one scope use, however the scope is left.

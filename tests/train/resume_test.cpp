@@ -7,12 +7,12 @@
 #include <cstring>
 #include <functional>
 
-#include "eval/probe.h"
+#include "measure/probe.h"
 #include "eval/tables.h"
 #include "io/manifest.h"
 #include "io/safetensors.h"
 #include "train/interpose.h"
-#include "train/sweep_plan.h"
+#include "sweep/sweep_plan.h"
 #include "train/tiny_run.h"
 
 using namespace longreach;
@@ -290,7 +290,7 @@ TEST_CASE(
     probing.insert(probing.end(), {"probe.every=3", "probe.lengths=[8,32]", "probe.tokens=64"});
     REQUIRE(run_training(load_tiny(home().config("probes"), probing)) == ExitCode::ok);
     const std::string whole = get(home().dir / "probes/probe.csv");
-    CHECK(whole.starts_with(eval::probe_file.header() + "\n3,8,0,"));
+    CHECK(whole.starts_with(measure::probe_file.header() + "\n3,8,0,"));
     for (const char* step : {"\n6,", "\n9,", "\n12,"}) CHECK(contains(whole, step));
     CHECK(!contains(whole, "\n4,"));
     CHECK(contains(whole, "scalar.tau"));
@@ -339,10 +339,10 @@ TEST_CASE("resume: stopped after every single step") {
 TEST_CASE("resume: a signal during the last step leaves the final validation to the next start") {
     const auto config = load_tiny(home().config("last"));
     CHECK(stop_after(config, steps) == ExitCode::stopped);
-    CHECK(train::look_at_run(home().dir / "last", config.value).state == train::RunState::begun);
+    CHECK(sweep::look_at_run(home().dir / "last", config.value).state == sweep::RunState::begun);
     CHECK(!contains(get(home().dir / "last/val.csv"), "\n12,"));
     REQUIRE(run_training(config) == ExitCode::ok);
-    CHECK(train::look_at_run(home().dir / "last", config.value).state == train::RunState::trained);
+    CHECK(sweep::look_at_run(home().dir / "last", config.value).state == sweep::RunState::trained);
     CHECK(contains(home().log("last"), "resuming after step 12"));
     CHECK(differing(home().whole, results_of(home().dir / "last", steps)) == "");
 }

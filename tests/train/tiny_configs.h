@@ -35,14 +35,14 @@ inline std::vector<std::string> experiments() {
 
 // A corpus that replaces the data of every experiment, which are not available here.
 inline std::string make_long_corpus(const std::string& directory) {
-    data::SynthOptions options;
+    text::SynthOptions options;
     options.output = directory;
     options.train_bytes = 200000;
     options.val_bytes = 200000;
     options.min_document = 64;
     options.max_document = 2000;
     options.max_distance = 1000;
-    data::synthesize(options);
+    text::synthesize(options);
     return directory;
 }
 

@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 #include "config/loader.h"
-#include "data/synth.h"
+#include "text/synth.h"
 #include "ranks/thread_comm.h"
 #include "io/temp_dir.h"
 #include "train/device.h"
@@ -21,7 +21,7 @@ inline const char* const device =
     std::getenv("LONGREACH_TEST_DEVICE") != nullptr ? std::getenv("LONGREACH_TEST_DEVICE") : "cpu";
 
 inline void make_corpus(const std::string& directory, uint64_t seed = 1) {
-    data::SynthOptions options;
+    text::SynthOptions options;
     options.output = directory;
     options.seed = seed;
     options.train_bytes = 1000;
@@ -29,7 +29,7 @@ inline void make_corpus(const std::string& directory, uint64_t seed = 1) {
     options.min_document = 64;
     options.max_document = 200;
     options.max_distance = 128;
-    data::synthesize(options);
+    text::synthesize(options);
 }
 
 // A run of 12 steps on the data of `directory`/data, in `directory`/<name>.

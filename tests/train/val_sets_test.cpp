@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "train/evaluation.h"
 #include "train/interpose.h"
-#include "train/sweep_plan.h"
+#include "sweep/sweep_plan.h"
 #include "train/tiny_run.h"
 #include "train/validated.h"
 
@@ -133,8 +133,8 @@ TEST_CASE(
         code = stop_in_read(home().config(name), count);
         if (code != ExitCode::stopped) break;
         ++stops;
-        CHECK(train::look_at_run(home().path(name), home().config(name).value).state ==
-              train::RunState::begun);
+        CHECK(sweep::look_at_run(home().path(name), home().config(name).value).state ==
+              sweep::RunState::begun);
         REQUIRE(run_training(home().config(name)) == ExitCode::ok);
         CHECK(io::kind_of(home().path(name + "/validation.partial"), io::Links::refuse) ==
               io::PathKind::missing);
@@ -271,7 +271,7 @@ TEST_CASE("validation sets: a sweep plans their data as a run would open them") 
                                 R"(", "variants": [{"name": "a", "config": "tiny.json"}],
                                 "set": {"eval.lengths": [16, 512], "eval.tokens": 512, "eval.final_tokens": 512, "data.val_sets.books.paths": [")" +
                                 paths + R"("]}})");
-        return anonymous(error_of([&] { train::plan_sweep(train::load_sweep(dir / "s.json", {})); }),
+        return anonymous(error_of([&] { sweep::plan_sweep(sweep::load_sweep(dir / "s.json", {})); }),
                          home().dir.path());
     };
     CHECK(problem(home().dir / "books/val_*.bin") == "no error");

@@ -6,7 +6,7 @@
 
 #include "train/interpose.h"
 #include "train/reseal.h"
-#include "train/sweep_plan.h"
+#include "sweep/sweep_plan.h"
 #include "train/tiny_run.h"
 #include "train/validated.h"
 
@@ -69,13 +69,13 @@ TEST_CASE("validation: stopped in any batch and resumed, the bytes are those of 
         ++stops;
         const int64_t step = io::checkpoint_steps(home().dir / (name + "/checkpoints")).front();
         CHECK(step % 4 == 0);
-        const train::RunState expected = train::RunState::begun;
-        CHECK(train::look_at_run(home().dir / name, config.value).state == expected);
+        const sweep::RunState expected = sweep::RunState::begun;
+        CHECK(sweep::look_at_run(home().dir / name, config.value).state == expected);
         REQUIRE(run_training(config) == ExitCode::ok);
         CHECK(contains(home().log(name), fmt::format("resuming after step {}", step)));
         CHECK(io::kind_of(home().dir / (name + "/validation.partial"), io::Links::refuse) ==
               io::PathKind::missing);
-        CHECK(train::look_at_run(home().dir / name, config.value).state == train::RunState::trained);
+        CHECK(sweep::look_at_run(home().dir / name, config.value).state == sweep::RunState::trained);
         CHECK(differing(home().whole, results_of(home().dir / name, steps)) == "");
     }
     CHECK(stops >= 6);
@@ -103,10 +103,10 @@ TEST_CASE(
     for (const std::string& text :
          {std::string(), std::string("{}"), std::string("[1"), get(record).substr(0, 20)}) {
         put(record, text);
-        CHECK(train::look_at_run(home().dir / "lost", config.value).state == train::RunState::begun);
+        CHECK(sweep::look_at_run(home().dir / "lost", config.value).state == sweep::RunState::begun);
         REQUIRE(run_training(config) == ExitCode::ok);
         CHECK(differing(home().whole, results_of(home().dir / "lost", steps)) == "");
-        CHECK(train::look_at_run(home().dir / "lost", config.value).state == train::RunState::trained);
+        CHECK(sweep::look_at_run(home().dir / "lost", config.value).state == sweep::RunState::trained);
     }
     // Evaluations that the run does not make are not missing, and nothing is made again for them.
     const auto validated = train::read_validated(home().dir / "lost");
@@ -114,11 +114,11 @@ TEST_CASE(
     train::Validated other = *validated;
     other.done.insert(other.done.begin(), "losses of elsewhere");
     put(record, train::format_validated(other));
-    CHECK(train::look_at_run(home().dir / "lost", config.value).state == train::RunState::trained);
+    CHECK(sweep::look_at_run(home().dir / "lost", config.value).state == sweep::RunState::trained);
     // A record that claims more than there is.
     put(home().dir / "lost/val.csv",
         get(home().dir / "lost/val.csv").substr(0, get(home().dir / "lost/val.csv").size() - 1));
-    CHECK(train::look_at_run(home().dir / "lost", config.value).state == train::RunState::begun);
+    CHECK(sweep::look_at_run(home().dir / "lost", config.value).state == sweep::RunState::begun);
     REQUIRE(run_training(config) == ExitCode::ok);
     CHECK(differing(home().whole, results_of(home().dir / "lost", steps)) == "");
 }
@@ -149,7 +149,7 @@ TEST_CASE("validation: a checkpoint of an earlier version was saved after it, an
         text = json::write(before, json::Style::pretty);
     });
     std::filesystem::remove(home().dir / "earlier/validated.json");
-    CHECK(train::look_at_run(home().dir / "earlier", config.value).state == train::RunState::trained);
+    CHECK(sweep::look_at_run(home().dir / "earlier", config.value).state == sweep::RunState::trained);
     const std::string val = get(home().dir / "earlier/val.csv");
     CHECK(run_training(config) == ExitCode::ok);
     CHECK(contains(home().log("earlier"), "nothing to do"));

@@ -1,0 +1,322 @@
+#include "measure/probe_gatherer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
+#include "base/rng.h"
+#include "measure/probe_states.h"
+
+namespace longreach::measure {
+
+namespace {
+
+constexpr int64_t token_pairs = 4096;   // per length, spread over its sequences
+constexpr int64_t score_pairs = 16384;  // per length and head
+constexpr int64_t cosine_pairs = 4096;  // per length, head and distance class
+// Below this mass of a decade, its weights have lost digits to f32 underflow.
+constexpr double least_mass = 1e-20;
+// Below this 1 - cos of f32 vectors, a quotient of angles is rounding error.
+constexpr double least_angle = 1e-4;
+
+// Streams of the sampling.
+enum : uint32_t { token_stream = 0, score_stream = 1, cosine_stream = 2 };  // the last: one per class
+
+double dot(const float* a, const float* b, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += double{a[i]} * double{b[i]};
+    return sum;
+}
+double cosine(const float* a, const float* b, int64_t n) {
+    return dot(a, b, n) / std::sqrt(dot(a, a, n) * dot(b, b, n));
+}
+double cosine(const HostMatrix& x, int64_t a, int64_t b) {
+    return cosine(x.row(a), x.row(b), x.cols);
+}
+
+// Some pairs of every query of a sequence, numbered query by query.
+class NumberedPairs {
+  public:
+    // pairs_of(i): pairs of query i; none if negative.
+    template <class PairsOf>
+    NumberedPairs(int64_t length, const PairsOf& pairs_of) : before_(static_cast<size_t>(length) + 1) {
+        for (size_t i = 0; i + 1 < before_.size(); ++i)
+            before_[i + 1] = before_[i] + std::max<int64_t>(0, pairs_of(static_cast<int64_t>(i)));
+    }
+    int64_t count() const { return before_.back(); }
+    struct Pair {
+        int64_t query, number;  // number: among the pairs of the query
+    };
+    // One of them; each index has a draw of its own. There must be pairs.
+    Pair draw(const Rng& rng, int64_t index) const {
+        const int64_t drawn =
+            static_cast<int64_t>(rng.below(static_cast<uint64_t>(index), static_cast<uint64_t>(count())));
+        const int64_t query = std::upper_bound(before_.begin(), before_.end(), drawn) - before_.begin() - 1;
+        return {query, drawn - before_[static_cast<size_t>(query)]};
+    }
+
+  private:
+    std::vector<int64_t> before_;  // pairs of earlier queries; the last entry: of all
+};
+
+}  // namespace
+
+// A matrix on the host in f32, whatever its type on the device.
+HostMatrix Gatherer::download(Ops& ops, const Tensor& x) const {
+    const Tensor on_device = buffers_.rows.shaped({x.rows(), x.cols()});
+    ops.copy(on_device, x);
+    HostMatrix host{std::vector<float>(static_cast<size_t>(x.count())), x.cols()};
+    ops.download(host.data.data(), on_device);
+    return host;
+}
+
+std::vector<Gatherer::TokenPair> Gatherer::pairs_of(const model::Batch& batch) const {
+    std::vector<TokenPair> pairs;
+    if (batch.length < 2) return pairs;
+    const Rng rng(seed_, Purpose::probe, token_stream);
+    const int64_t each = share(batch, token_pairs), length = batch.length;
+    for (int64_t s = 0; s < batch.sequences; ++s)
+        for (int64_t p = 0; p < each; ++p) {
+            const uint64_t index = 2 * static_cast<uint64_t>((first_ + s) * each + p);
+            const int64_t a = static_cast<int64_t>(rng.below(index, static_cast<uint64_t>(length)));
+            const int64_t other =
+                static_cast<int64_t>(rng.below(index + 1, static_cast<uint64_t>(length - 1)));
+            const int64_t b = other < a ? other : other + 1;  // any other position
+            pairs.push_back({s * length + std::min(a, b), s * length + std::max(a, b)});
+        }
+    return pairs;
+}
+
+void Gatherer::begin(int64_t first_sequence) {
+    first_ = first_sequence;
+    batch_.assign(layers_, {});
+}
+
+std::vector<double> Gatherer::take() {
+    return numbers_of(batch_);
+}
+
+void Gatherer::add(int64_t length, std::span<const double> seen) {
+    const std::vector<LayerSums> batch = layers_of(seen);
+    std::vector<LayerSums>& all = sums_[length];
+    all.resize(layers_);
+    check(batch.size() == layers_, "sums of {} layers for {}", batch.size(), layers_);
+    for (size_t l = 0; l < layers_; ++l) all[l].add(batch[l]);
+}
+
+void Gatherer::attention(const model::StepContext& run, const model::AttentionView& view) {
+    LayerSums& sums = batch_[static_cast<size_t>(view.layer)];
+    sums.heads.resize(static_cast<size_t>(view.scores.heads));
+    sums.sink = bool(view.scores.sink);
+    sums.gated = bool(view.gates);
+    start_.assign(static_cast<size_t>(run.batch.count()), 0);
+    if (view.scores.row_start) run.ops.download(start_.data(), view.scores.row_start);
+    add_rows(run, view, sums);
+    add_norms(run, view, sums);
+    if (view.gates) add_gates(run, view, sums);
+    HeadVectors vectors{
+        view.scores, download(run.ops, view.q), download(run.ops, view.k), download(run.ops, view.v), {}, {}};
+    if (view.scores.far_keys) {
+        vectors.far_q = download(run.ops, view.scores.far_queries);
+        vectors.far_k = download(run.ops, view.scores.far_keys);
+    }
+    add_scores(run, vectors, sums);
+    add_cosines(run, vectors, sums);
+    add_key_norms(run, vectors, sums);
+}
+
+// For every query two keys, -1 where they are not visible: the previous token, and the token after the last
+// earlier occurrence of the query's token. The previous token itself is not taken for an earlier occurrence:
+// the token after it would be the query's own.
+std::vector<int32_t> Gatherer::keys_to_watch(const model::StepContext& run) const {
+    static_assert(watched_keys == 2);
+    const int64_t n = run.batch.count(), length = run.batch.length;
+    std::vector<int32_t> keys(static_cast<size_t>(watched_keys * n), -1), tokens(static_cast<size_t>(n));
+    if (run.batch.tokens) run.ops.download(tokens.data(), run.batch.tokens);
+    for (int64_t first = 0; first < n; first += length) {
+        std::unordered_map<int32_t, int64_t> latest;  // position of a token, at most two before the query
+        for (int64_t i = 0; i < length; ++i) {
+            const size_t at = static_cast<size_t>(first + i);
+            const int64_t start = start_[at];
+            if (i - 1 >= start) keys[at] = static_cast<int32_t>(i - 1);
+            if (!run.batch.tokens) continue;
+            if (i >= 2) latest[tokens[at - 2]] = i - 2;
+            const auto found = latest.find(tokens[at]);
+            if (found != latest.end() && found->second >= start)
+                keys[static_cast<size_t>(n) + at] = static_cast<int32_t>(found->second + 1);
+        }
+    }
+    return keys;
+}
+
+void Gatherer::add_rows(const model::StepContext& run, const model::AttentionView& view,
+                        LayerSums& sums) const {
+    using enum RowStatistic;
+    const int64_t n = run.batch.count(), heads = view.scores.heads;
+    const Tensor statistics = buffers_.statistics.shaped({row_statistics, heads, n});
+    const Tensor watched_on_device = buffers_.watched.shaped({watched_keys, n});
+    const std::vector<int32_t> keys = keys_to_watch(run);
+    run.ops.upload(watched_on_device, keys.data());
+    run.ops.attention_statistics(statistics, view.lse, view.q, view.k, watched_on_device, view.scores);
+    std::vector<float> host(static_cast<size_t>(statistics.count()));
+    run.ops.download(host.data(), statistics);
+    for (int64_t h = 0; h < heads; ++h)
+        for (int64_t i = 0; i < n; ++i) {
+            const auto value = [&](RowStatistic which, int plus = 0) {
+                return double{
+                    host[static_cast<size_t>(((static_cast<int>(which) + plus) * heads + h) * n + i)]};
+            };
+            const int64_t seen = visible(i, run.batch.length);
+            HeadBin& bin = sums.heads[static_cast<size_t>(h)].bin(seen);
+            const double sink = value(sink_mass);
+            double entropy = sink > 0 ? -sink * std::log(sink) : 0, near = 0;
+            for (int c = 0; c < distance_classes; ++c) {
+                entropy += value(surprise, c);
+                if (distance_class_begin[static_cast<size_t>(c)] < 100) near += value(mass, c);
+            }
+            for (size_t d = 0; d < HeadBin::decades; ++d) {
+                const int c = static_cast<int>(d) + 1;
+                const double whole = value(mass, c);
+                if (seen >= distance_class_begin[d + 2] && whole >= least_mass)
+                    bin.decade_entropy[d].add(value(surprise, c) / whole + std::log(whole));
+            }
+            for (size_t c = 0; c < distance_classes; ++c)
+                if (seen > distance_class_begin[c]) bin.decade_mass[c].add(value(mass, static_cast<int>(c)));
+            const auto watch = [&](Mean& mean, int which) {
+                if (keys[static_cast<size_t>(which * n + i)] >= 0) mean.add(value(watched, which));
+            };
+            watch(bin.previous_mass, 0);
+            watch(bin.induction_mass, 1);
+            // A stick's first query gives weight to no key, its second to one.
+            const double none = -std::numeric_limits<double>::infinity();
+            if (value(second_weight) != none) bin.log_top_ratio.add(value(top_weight) - value(second_weight));
+            if (value(top_weight) != none) bin.inverse_top_weight.add(std::exp(-value(top_weight)));
+            bin.entropy.add(entropy);
+            bin.participation.add(value(participation) + sink * sink);
+            bin.mass_100.add(near);
+            bin.sink_mass.add(value(first_mass));
+            bin.learned_sink_mass.add(sink);
+            bin.max_score = std::max(bin.max_score, value(top_score));
+            bin.max_logit = std::max(bin.max_logit, value(top_logit));
+            const double count = value(pairs);
+            bin.logits.add(
+                {count, value(mean), count * value(second), count * value(third), count * value(fourth)});
+        }
+}
+
+void Gatherer::add_norms(const model::StepContext& run, const model::AttentionView& view,
+                         LayerSums& sums) const {
+    const int64_t n = run.batch.count(), d = view.scores.head_dim;
+    const HostMatrix o = download(run.ops, view.o);
+    for (int64_t i = 0; i < n; ++i)
+        for (int64_t h = 0; h < view.scores.heads; ++h) {
+            const float* head = o.row(i) + h * d;
+            sums.heads[static_cast<size_t>(h)]
+                .bin(visible(i, run.batch.length))
+                .output_norm.add(std::sqrt(dot(head, head, d)));
+        }
+    const Tensor on_device = buffers_.projected.shaped({n, view.projection.rows()});
+    run.ops.linear(on_device, view.gathered, view.projection, Write::set);
+    const HostMatrix projected = download(run.ops, on_device);
+    for (int64_t i = 0; i < n; ++i) {
+        const size_t k = bin_of(visible(i, run.batch.length));
+        if (sums.projected_norm.size() <= k) sums.projected_norm.resize(k + 1);
+        sums.projected_norm[k].add(std::sqrt(dot(projected.row(i), projected.row(i), projected.cols)));
+    }
+    const HostMatrix input = download(run.ops, view.input);
+    for (const TokenPair& pair : pairs_of(run.batch)) {
+        const double before = 1 - cosine(input, pair.early, pair.late);
+        const double after = 1 - cosine(projected, pair.early, pair.late);  // NaN if a vector is zero
+        if (before >= least_angle && std::isfinite(after)) sums.angle_ratio.add(after / before);
+    }
+}
+
+void Gatherer::add_gates(const model::StepContext& run, const model::AttentionView& view,
+                         LayerSums& sums) const {
+    const int64_t n = run.batch.count(), heads = view.scores.heads;
+    const HostMatrix gates = download(run.ops, view.gates);
+    const int64_t each = gates.cols / heads;
+    for (int64_t i = 0; i < n; ++i)
+        for (int64_t g = 0; g < gates.cols; ++g) {
+            const double open = 1 / (1 + std::exp(-double{gates.row(i)[g]}));
+            HeadBin& bin = sums.heads[static_cast<size_t>(g / each)].bin(visible(i, run.batch.length));
+            bin.gate.add(open);
+            bin.gate_below.add(open < 0.1 ? 1 : 0);
+        }
+}
+
+std::pair<const float*, const float*> Gatherer::HeadVectors::pair(int64_t h, int64_t n,
+                                                                  int64_t distance) const {
+    const bool far = spec.far_keys && distance >= spec.far_from;
+    return {(far ? far_q : q).row(n) + h * spec.head_dim,
+            (far ? far_k : k).row(n - distance) + h / (spec.heads / spec.kv_heads) * spec.head_dim};
+}
+
+void Gatherer::add_scores(const model::StepContext& run, const HeadVectors& of, LayerSums& sums) const {
+    const AttentionSpec& spec = of.spec;
+    const int64_t length = run.batch.length, d = spec.head_dim, each = share(run.batch, score_pairs);
+    const Rng rng(seed_, Purpose::probe, score_stream);
+    for (int64_t s = 0; s < run.batch.sequences; ++s) {
+        // A query sees visible - 2 keys besides itself and the first.
+        const NumberedPairs pairs(length, [&](int64_t i) { return visible(s * length + i, length) - 2; });
+        if (pairs.count() == 0) continue;
+        for (int64_t h = 0; h < spec.heads; ++h)
+            for (int64_t p = 0; p < each; ++p) {
+                const int64_t index = ((first_ + s) * spec.heads + h) * each + p;
+                const auto [i, number] = pairs.draw(rng, index);
+                const int64_t j = start_[static_cast<size_t>(s * length + i)] + 1 + number;
+                const auto [query, key] = of.pair(h, s * length + i, i - j);
+                sums.heads[static_cast<size_t>(h)].scores.push_back(double{spec.scale} * dot(query, key, d));
+            }
+    }
+}
+
+void Gatherer::add_cosines(const model::StepContext& run, const HeadVectors& of, LayerSums& sums) const {
+    const AttentionSpec& spec = of.spec;
+    const int64_t length = run.batch.length, d = spec.head_dim, each = share(run.batch, cosine_pairs);
+    for (int64_t s = 0; s < run.batch.sequences; ++s)
+        for (size_t c = 0; c < distance_classes; ++c) {
+            const int64_t nearest = distance_class_begin[c], behind = distance_class_begin[c + 1];
+            const NumberedPairs pairs(length, [&](int64_t i) {
+                return std::min(visible(s * length + i, length), behind) - nearest;
+            });
+            if (pairs.count() == 0) continue;
+            const Rng rng(seed_, Purpose::probe, cosine_stream + static_cast<uint32_t>(c));
+            for (int64_t h = 0; h < spec.heads; ++h)
+                for (int64_t p = 0; p < each; ++p) {
+                    const int64_t index = ((first_ + s) * spec.heads + h) * each + p;
+                    const auto [i, number] = pairs.draw(rng, index);
+                    const auto [query, key] = of.pair(h, s * length + i, nearest + number);
+                    const double x = cosine(query, key, d);  // NaN if a vector is zero
+                    if (std::isfinite(x)) sums.heads[static_cast<size_t>(h)].cosines[c].add(x);
+                }
+        }
+}
+
+void Gatherer::add_key_norms(const model::StepContext& run, const HeadVectors& of, LayerSums& sums) const {
+    const int64_t n = run.batch.count(), d = of.spec.head_dim;
+    sums.keys.resize(static_cast<size_t>(of.spec.kv_heads));
+    for (int64_t i = 0; i < n; ++i)
+        for (int64_t g = 0; g < of.spec.kv_heads; ++g) {
+            const float *key = of.k.row(i) + g * d, *value = of.v.row(i) + g * d;
+            KeyBin& bin = bin_at(sums.keys[static_cast<size_t>(g)], visible(i, run.batch.length));
+            bin.key_norm.add(std::sqrt(dot(key, key, d)));
+            bin.value_norm.add(std::sqrt(dot(value, value, d)));
+        }
+}
+
+void Gatherer::delta(const model::StepContext& run, const model::DeltaView& view) {
+    const HostMatrix decay = download(run.ops, view.decay);
+    add_states(run, view, buffers_.state, decay.data, batch_[static_cast<size_t>(view.layer)].states);
+}
+
+void Gatherer::block(const model::StepContext& run, int64_t layer, const Tensor& x) {
+    LayerSums& sums = batch_[static_cast<size_t>(layer)];
+    const HostMatrix host = download(run.ops, x);
+    for (const TokenPair& pair : pairs_of(run.batch)) {
+        const double c = cosine(host, pair.early, pair.late);
+        if (std::isfinite(c)) sums.pair_cosine.add(c);
+    }
+}
+
+}  // namespace longreach::measure
