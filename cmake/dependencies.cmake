@@ -121,7 +121,6 @@ use_library(spdlog 1.10.0 https://github.com/gabime/spdlog/archive/refs/tags/v1.
 add_library(longreach_spdlog INTERFACE)
 target_include_directories(longreach_spdlog SYSTEM INTERFACE
     $<TARGET_PROPERTY:spdlog::spdlog_header_only,INTERFACE_INCLUDE_DIRECTORIES>)
-target_compile_definitions(longreach_spdlog INTERFACE SPDLOG_FMT_EXTERNAL)
 target_link_libraries(longreach_spdlog INTERFACE longreach_fmt)
 if(LONGREACH_TESTS)
     # doctest: runs the tests; one header that compiles quickly.

@@ -6,6 +6,7 @@
 #include "base/build_info.h"
 #include "base/error.h"
 #include "base/process.h"
+#include "base/messages.h"
 #include "base/text.h"
 #include "base/units.h"
 
@@ -171,6 +172,16 @@ Action read_command_line(int argc, char** argv, const std::function<void(Command
     Command program(app, action);
     program.require_command();
     app.set_version_flag("--version", describe(build_info()));
+    app.fallthrough();  // commands take it too
+    app.add_option_function<std::string>(
+           "--log-level",
+           [](const std::string& word) {
+               print_from(word == "info"      ? MessageLevel::info
+                          : word == "warning" ? MessageLevel::warning
+                                              : MessageLevel::error);
+           },
+           "Least level of the messages that are printed: info, warning or error; log.txt has all")
+        ->check(CLI::IsMember({"info", "warning", "error"}));
     add_commands(program);
     try {
         app.parse(argc, argv);
@@ -191,8 +202,12 @@ void add_replace_flag(Command& command, bool& replace) {
     command.flag("--replace", replace, "Replace files that this program did not write, too");
 }
 
+void print_info(const std::string& text) {
+    print_message(MessageLevel::info, text);
+}
+
 void print_warnings(const std::vector<std::string>& lines) {
-    for (const std::string& line : lines) fmt::print(stderr, "warning: {}\n", line);
+    for (const std::string& line : lines) print_message(MessageLevel::warning, line);
 }
 
 }  // namespace longreach::commands

@@ -72,6 +72,7 @@ Action read_command_line(int argc, char** argv, const std::function<void(Command
                          ExitCode& code);
 
 // Writes each line to standard error as a warning.
+void print_info(const std::string& text);
 void print_warnings(const std::vector<std::string>& lines);
 
 }  // namespace longreach::commands

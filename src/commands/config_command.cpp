@@ -55,11 +55,13 @@ void add_config_command(Command& program) {
             const model::AttentionConfig& attention = model.layer_attention(l);
             const std::string path = model.layout_path(l);
             if (!attention.attends()) {
-                fmt::print(stderr, "mixer of {}: {}\n", path, model::mixer_type(attention.mixer).name());
+                print_info(fmt::format("mixer of {}: {}", path, model::mixer_type(attention.mixer).name()));
                 continue;
             }
-            fmt::print(stderr, "score of {}: {}\n", path, model::written_out(model::score_text(attention)));
-            fmt::print(stderr, "angle of {}: {}\n", path, model::written_out(model::angle_text(attention)));
+            print_info(
+                fmt::format("score of {}: {}", path, model::written_out(model::score_text(attention))));
+            print_info(
+                fmt::format("angle of {}: {}", path, model::written_out(model::angle_text(attention))));
         }
     });
 

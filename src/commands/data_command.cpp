@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "base/messages.h"
 #include "base/units.h"
 #include "commands/commands.h"
 #include "text/inspect.h"
@@ -25,7 +26,7 @@ class TerminalProgress {
     void operator()(uint64_t done, uint64_t of) {
         const double now = std::chrono::duration<double>(Clock::now() - begin_).count();
         const bool last = of > 0 && done >= of;
-        if (now < shown_ + 0.5 && !last) return;
+        if ((now < shown_ + 0.5 && !last) || printed_from() != MessageLevel::info) return;
         shown_ = now;
         const auto bytes = [](double count) { return human_bytes(static_cast<int64_t>(count)); };
         const double read = static_cast<double>(done);

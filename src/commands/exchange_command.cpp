@@ -21,8 +21,7 @@ void add_import_command(Command& program) {
     command.flag("--replace", options->replace,
                  "Replace an earlier run of this name; other files in its directory stay");
     command.run([options] {
-        const exchange::ImportResult result = exchange::import_model(
-            *options, [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
+        const exchange::ImportResult result = exchange::import_model(*options, print_info);
         fmt::print("{}", exchange::to_text(result));
         return ExitCode::ok;
     });
@@ -55,8 +54,7 @@ void add_export_command(Command& program) {
         exchange::ExportOptions chosen = arguments->options;
         chosen.type = arguments->type == "f32" ? exchange::ExportType::f32 : exchange::ExportType::bf16;
         chosen.shard_bytes = static_cast<uint64_t>(std::min(arguments->shard_gigabytes, 1e6) * 1e9);
-        const exchange::ExportResult result =
-            exchange::export_model(chosen, [](const std::string& text) { fmt::print(stderr, "{}\n", text); });
+        const exchange::ExportResult result = exchange::export_model(chosen, print_info);
         fmt::print("{}", exchange::to_text(result));
         return ExitCode::ok;
     });

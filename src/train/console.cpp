@@ -1,10 +1,6 @@
 #include "train/console.h"
 
 #include <fmt/format.h>
-#include <spdlog/logger.h>
-#include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/base_sink.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/spdlog.h"
 #include "base/units.h"
 
 namespace longreach::train {
@@ -73,13 +70,16 @@ struct Console::Log {
 };
 
 Console::Console(bool quiet)
-    : quiet_(quiet), terminal_(!quiet && isatty(STDOUT_FILENO) != 0), log_(std::make_unique<Log>()) {
+    : quiet_(quiet),
+      terminal_(!quiet && printed_from() == MessageLevel::info && isatty(STDOUT_FILENO) != 0),
+      log_(std::make_unique<Log>()) {
     // The default action would end the process at the first line after the reader has closed the pipe.
     std::signal(SIGPIPE, SIG_IGN);
     if (!quiet) {
         auto console = std::make_shared<spdlog::sinks::stdout_sink_st>();
         console->set_formatter(
             std::make_unique<spdlog::pattern_formatter>("%v", spdlog::pattern_time_type::local, "\n"));
+        console->set_level(spdlog_level(printed_from()));
         log_->logger.sinks().push_back(std::move(console));
     }
     log_->logger.set_error_handler([](const std::string&) {});  // a lost console
@@ -104,9 +104,17 @@ const std::string& Console::lost() {
 }
 
 void Console::line(const std::string& text) {
+    write(MessageLevel::info, text);
+}
+
+void Console::warn(const std::string& text) {
+    write(MessageLevel::warning, "warning: " + text);
+}
+
+void Console::write(MessageLevel level, const std::string& text) {
     clear_status();
     errno = 0;
-    log_->logger.log(spdlog::level::info, spdlog::string_view_t(text.data(), text.size()));
+    log_->logger.log(spdlog_level(level), spdlog::string_view_t(text.data(), text.size()));
     if (std::ferror(stdout) == 0) return;
     // A reader that closed the pipe has read what it wanted.
     if (!accompanies_ && errno != EPIPE && lost_reason.empty()) lost_reason = std::strerror(errno);
@@ -115,7 +123,7 @@ void Console::line(const std::string& text) {
 
 void Console::end_line(const std::string& text) {
     end_line_ = text;
-    line(text);
+    write(MessageLevel::error, text);
 }
 
 void Console::status(const std::string& text) {

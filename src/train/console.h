@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "base/messages.h"
 #include "io/file.h"
 
 namespace longreach::train {
@@ -31,6 +32,7 @@ class Console {
     // Why standard output did not take a line that a command was asked for; "": it took all.
     static const std::string& lost();
     void line(const std::string& text);  // permanent; may hold several lines
+    void warn(const std::string& text);  // a line "warning: ..."
     // The line that says why a run ends with ExitCode::numerics.
     void end_line(const std::string& text);
     const std::string& end_line() const { return end_line_; }
@@ -38,6 +40,8 @@ class Console {
     void clear_status();
 
   private:
+    void write(MessageLevel level, const std::string& text);
+
     bool quiet_, terminal_;
     bool status_shown_ = false;
     bool accompanies_ = false;

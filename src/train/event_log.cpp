@@ -77,7 +77,7 @@ void EventLog::attempt(Action action) {
         file_->flush();
     } catch (const Error& e) {
         file_.reset();
-        console_->line(fmt::format("warning: no more events for TensorBoard: {}", e.what()));
+        console_->warn(fmt::format("no more events for TensorBoard: {}", e.what()));
     }
 }
 
@@ -92,7 +92,7 @@ EventLog::EventLog(const std::string& directory, const Experiment& experiment, i
         io::make_directories(directory, disk);
         file_.emplace(directory, time, disk);
     } catch (const Error& e) {
-        console.line(fmt::format("warning: no events for TensorBoard: {}", e.what()));
+        console.warn(fmt::format("no events for TensorBoard: {}", e.what()));
     }
     attempt([&](io::EventFile& file) {
         // Points of step `step` remain valid: the checkpoint was made after them. A new run has no

@@ -33,8 +33,7 @@ void Saver::keep_tokenizer() const {
             data::keep_tokenizer(from, session_.directory->path());
     } catch (const Error& error) {
         if (error.code() == ExitCode::internal || error.code() == ExitCode::disk) throw;
-        session_.console.line(
-            fmt::format("warning: the tokenizer in {} cannot be read: {}", from, error.what()));
+        session_.console.warn(fmt::format("the tokenizer in {} cannot be read: {}", from, error.what()));
     }
 }
 
@@ -150,7 +149,7 @@ std::string Saver::write(StateExchange& moments, bool weights_only) {
         end = finite ? "postponed" : "not finite";
         const std::string text = fmt::format("no checkpoint at step {}: {}", state.step, e.what());
         if (finite)
-            session_.console.line("warning: " + text);
+            session_.console.warn(text);
         else
             session_.console.end_line(text + "; " + session_.earlier_checkpoint(state.step));
     }

@@ -235,8 +235,8 @@ StepOutcome Stepper::step() {
                           : spikes.action == SpikeAction::warn ? "training continues"
                           : spikes.action == SpikeAction::skip ? "the update is skipped"
                                                                : "the run ends (train.spike.action: stop)";
-        session_.console.line(
-            fmt::format("warning: step {}: {}; computed again with the same bits; {}", state.step + 1,
+        session_.console.warn(
+            fmt::format("step {}: {}; computed again with the same bits; {}", state.step + 1,
                         outcome.finite ? spike : "the loss or the gradient norm is not finite", end));
     }
     if (!spike.empty() && spikes.action == SpikeAction::stop) {

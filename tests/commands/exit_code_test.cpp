@@ -44,6 +44,20 @@ std::string last_lines(const std::string& text, size_t count) {
 
 }  // namespace
 
+TEST_CASE("--log-level: messages below it are left out, before or after the command; log.txt has all") {
+    const std::string shown = file("config.json");
+    CHECK(contains(home().command({"config", "show", shown}).err, "score of model.attention: z"));
+    CHECK(home().command({"config", "show", shown, "--log-level", "warning"}).err.empty());
+    CHECK(home().command({"--log-level", "error", "config", "show", shown}).err.empty());
+    CHECK(home().command({"config", "show", shown, "--log-level", "loud"}).code == 2);
+    const TempDir scratch;
+    put(scratch / "config.json", tiny_config(home().dir.path(), "silent"));
+    const Finished f = home().command({"train", scratch / "config.json", "--log-level", "error"});
+    CHECK(f.code == 0);
+    CHECK(f.out.empty());
+    CHECK(contains(get(home().dir / "silent/log.txt"), "validation at step"));
+}
+
 TEST_CASE("command line: help and version") {
     const Finished version = home().command({"--version"});
     CHECK(version.code == 0);
