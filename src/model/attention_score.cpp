@@ -376,6 +376,11 @@ LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChang
         if (!uses(s.row) && !uses(s.gain) && !uses(s.bias) && !uses(s.square)) s.tensors[i].clear();
     }
     check_parameters(s, text);
+    if (a.sink != SinkKind::none && s.has_square)
+        throw ScoreError(
+            "sqrt of a sum over n and t is computed up to a number for each query, which cancels in the "
+            "softmax, but not against a sink",
+            text.keys.back());
     if (a.sink != SinkKind::none && !l.cancelled.empty())
         throw ScoreError(
             fmt::format("remove {}: it is equal for all keys of a query and cancels in the softmax, but not "

@@ -153,6 +153,7 @@ class RandomVariant {
         if (distance.name == "alibi") turning.angle = "nope";
         const double softcap = one_in(4) ? between(1, 8) : 0;
         a.sink = one_in(2) ? model::SinkKind::none : static_cast<model::SinkKind>(below(3));
+        if (distance.name == "si_interp") a.sink = model::SinkKind::none;  // refused
         a.output_norm = {one_in(2) ? model::OutputNorm::none : static_cast<model::OutputNorm>(below(3)),
                          false};
         a.output_norm.gain = a.output_norm.kind != model::OutputNorm::none && flag();

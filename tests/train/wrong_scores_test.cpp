@@ -153,6 +153,9 @@ TEST_CASE("wrong scores: summands that cancel, and sinks") {
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": "z + log(n) - t", "sink": "zero"}}})",
          "model.attention.score (c.json:1:61): remove log(n): it is equal for all keys of a query and "
          "cancels in the softmax, but not against a sink"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": "si_interp", "sink": "zero"}}})",
+         "model.attention.score (c.json:1:61): sqrt of a sum over n and t is computed up to a number for each "
+         "query, which cancels in the softmax, but not against a sink"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": "z + 1", "sink": "learned"}}})",
          "model.attention.score (c.json:1:61): remove 1: it is equal for all keys of a query and cancels in "
          "the softmax, but not against a sink"},
