@@ -295,7 +295,8 @@ std::vector<std::string> meant_names(const FieldInfo& section, std::string_view 
     std::vector<std::string> out, all;
     for (const FieldInfo& field : section.fields) {
         all.push_back(field.name);
-        if (fmt::format(" {} ", field.also).find(fmt::format(" {} ", name)) != std::string::npos)
+        if (!name.empty() &&
+            fmt::format(" {} ", field.also).find(fmt::format(" {} ", name)) != std::string::npos)
             out.push_back(field.name);
     }
     for (const std::string& near : nearest(name, all, 2))

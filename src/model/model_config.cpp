@@ -264,7 +264,9 @@ void ModelConfig::check_score(config::Problems& p, int64_t layer, bool counted) 
         if (score.law.law().of_dot && !starts_at_parity(score_text(a)))
             p.no_effect(path + ".score_base", "a law of dot has no base", path + ".score");
         if (a.qk.kind == QkKind::cosa && !score.law.law().of_dot)
-            p.add(path + ".qk.kind", "cosines need a law of dot", path + ".score");
+            p.add(path + ".qk.kind",
+                  "cosines need a law of dot: gammalogn, cosa_const, cosa_logn, qknorm_g or a formula",
+                  path + ".score");
     } catch (const ScoreError& e) {
         p.add(e.path(path), e.what());
     }

@@ -72,16 +72,18 @@ std::string text_of(const AttentionConfig& attention) {
     return json::write(attention.score, json::Style::compact);
 }
 
-// Why no law has a parameter of this name; "": one does.
-std::string unknown_parameter(const law::BoundLaw& law, const std::string& name) {
+// Why neither the angle nor a law has a parameter of this name; "": one does.
+std::string unknown_parameter(const AttentionConfig& attention, const law::BoundLaw& law,
+                              const std::string& name) {
     std::vector<std::string> known;
+    for (const law::Definition& d : angle_text(attention).definitions) known.push_back(d.name);
     for (const law::Parameter& p : law.parameters()) known.push_back(p.name);
     if (std::find(known.begin(), known.end(), name) != known.end()) return "";
-    if (known.empty()) return "no law in score has parameters";
+    if (known.empty()) return "neither angle nor score has parameters";
     const std::vector<std::string> near = nearest(name, known, 3);
-    return near.empty()
-               ? "no law in score has this parameter, only " + join(known, ", ")
-               : fmt::format("no law in score has this parameter: did you mean {}?", alternatives(near));
+    return near.empty() ? "neither angle nor score has this parameter, only " + join(known, ", ")
+                        : fmt::format("neither angle nor score has this parameter: did you mean {}?",
+                                      alternatives(near));
 }
 
 }  // namespace
@@ -108,8 +110,7 @@ void check_scores(const ModelConfig& model, const std::vector<int64_t>& lengths,
         if (s.scores.empty() || wrong.count(text_of(s.attention)) > 0) continue;
         const law::BoundLaw& law = s.scores.front().law;
         for (const auto& [name, unused] : s.attention.params)
-            if (const std::string reason = unknown_parameter(law, name);
-                !reason.empty() && !angle_uses(s.attention, name))
+            if (const std::string reason = unknown_parameter(s.attention, law, name); !reason.empty())
                 report_unused(s.path, name, reason, p);
         for (size_t i = 0; i < law.parameters().size(); ++i) {
             const law::Parameter& parameter = law.parameters()[i];

@@ -130,7 +130,7 @@ TEST_CASE("probe: learned numbers are named by layer and head, logarithms undone
         CHECK(rows.at({0, layer, -1, 0, "scalar.tau"}).value == doctest::Approx(10));
         for (int64_t head = 0; head < 4; ++head) {
             CHECK(rows.at({0, layer, head, 0, "scalar.sink"}).value == 0);
-            CHECK(rows.count({0, layer, head, 0, "scalar.r"}) == 1);
+            CHECK(rows.count({0, layer, head, 0, "scalar.s"}) == 1);
         }
     }
     for (const auto& [key, row] : rows) CHECK(row.statistic.find("gain") == std::string::npos);

@@ -42,17 +42,18 @@ enum class Law {
     si_interp,
     alibi,
     kerple_log,
-    kerple_power
+    kerple_power,
+    softcap
 };
 
 // Nothing: the text is a formula.
 inline std::optional<Law> law_named(const std::string& text) {
     static const std::vector<std::string> names = {
-        "logn",          "logn_bias",   "logn_fixed04",    "logn_abc",    "entinv",     "qwen_logn",
-        "llama4",        "grok2",       "sqrt2logn",       "sqrt2lognp1", "sqrt_abc",   "maxterm2",
-        "beta_pow",      "solve_c",     "solve_c_cos",     "gammalogn",   "cosa_const", "cosa_logn",
-        "gradmax_gauss", "qknorm_g",    "scale_invariant", "log_bias",    "si_interp",  "alibi",
-        "kerple_log",    "kerple_power"};
+        "logn",          "logn_bias",    "logn_fixed04",    "logn_abc",    "entinv",     "qwen_logn",
+        "llama4",        "grok2",        "sqrt2logn",       "sqrt2lognp1", "sqrt_abc",   "maxterm2",
+        "beta_pow",      "solve_c",      "solve_c_cos",     "gammalogn",   "cosa_const", "cosa_logn",
+        "gradmax_gauss", "qknorm_g",     "scale_invariant", "log_bias",    "si_interp",  "alibi",
+        "kerple_log",    "kerple_power", "softcap"};
     const auto at = std::find(names.begin(), names.end(), text);
     if (at == names.end()) return std::nullopt;
     return Law(at - names.begin());
@@ -115,6 +116,7 @@ inline std::vector<ScoreParameter> parameters_of(Law law) {
         case Law::cosa_logn:
         case Law::gradmax_gauss:
         case Law::alibi:
+        case Law::softcap:
             return {};
         case Law::scale_invariant:
         case Law::log_bias:
@@ -216,6 +218,7 @@ T apply(Law law, const T& z, const Place& at, const Values<T>& p) {
     using std::exp;
     using std::log;
     using std::sqrt;
+    using std::tanh;
     const auto log_distance = [&] { return log(T(1) + T(at.t) / p.at("tau")); };
     switch (law) {
         case Law::scale_invariant: {
@@ -235,6 +238,8 @@ T apply(Law law, const T& z, const Place& at, const Values<T>& p) {
             return z - T(alibi_slopes(at.heads)[size_t(at.head)] * at.t);
         case Law::kerple_log:
             return z - p.at("p") * log(T(1) + p.at("a") * T(at.t));
+        case Law::softcap:
+            return T(50) * tanh(z / T(50));
         case Law::kerple_power:
             return at.t == 0 ? z : z - p.at("a") * exp(p.at("p") * T(std::log(at.t)));
         default:

@@ -90,6 +90,7 @@ TEST_CASE("sweep: grid, zip and list multiply, and their values make the names")
         "model.attention.qk.kind": ["qk_rms", "none"], "model.attention.gate.kind": ["none"] })");
     REQUIRE(same.runs.size() == 2);
     CHECK(same.runs[1].name == "a.qk_kind-none.gate_kind-none.seed1");
+    CHECK(home.plan(one + R"(, "grid": { "seed.init": [1, 2] })").runs[1].name == "a.init-2.seed1");
 }
 
 TEST_CASE("sweep: later settings win, and seed and variant are filled in") {

@@ -7,8 +7,8 @@ using namespace longreach::test;
 TEST_CASE("wrong scores: parameters without effect") {
     check_all({
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": "z - t", "params": {"c": {"init": 1}}}}})",
-         "model.attention.params.c (c.json:1:86): has no effect: no formula uses this parameter; see "
-         "model.attention.score (c.json:1:61)"},
+         "model.attention.params.c (c.json:1:86): has no effect: neither angle nor score has this parameter, "
+         "only base; see model.attention.score (c.json:1:61)"},
         {R"j({"stages": [{"steps": 1}], "model": {"attention": {"score": "z - t + c*log(n)", "params": {"c": {"init": 1}}}}})j",
          "model.attention.params.c (c.json:1:97): has no effect: c*log(n) is equal for all keys of a query "
          "and cancels in the softmax; see model.attention.score (c.json:1:61)"},
@@ -135,14 +135,14 @@ TEST_CASE("wrong scores: parameters") {
          "model.attention.params.2r (c.json:1:86): a name has letters, digits and _, does not begin with a "
          "digit, and is at most 40 long"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": "scale_invariant", "params": {"tua": {"init": 1}}}}})",
-         "model.attention.params.tua (c.json:1:98): has no effect: no law in score has this parameter: did "
-         "you mean tau?; see model.attention.score (c.json:1:61)"},
+         "model.attention.params.tua (c.json:1:98): has no effect: neither angle nor score has this "
+         "parameter: did you mean tau?; see model.attention.score (c.json:1:61)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": "scale_invariant", "params": {"x": {"init": 1}}}}})",
-         "model.attention.params.x (c.json:1:96): has no effect: no law in score has this parameter, only "
-         "tau, c; see model.attention.score (c.json:1:61)"},
+         "model.attention.params.x (c.json:1:96): has no effect: neither angle nor score has this parameter, "
+         "only base, tau, c; see model.attention.score (c.json:1:61)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": "entinv", "params": {"tau": {"init": 1}}}}})",
-         "model.attention.params.tau (c.json:1:89): has no effect: no law in score has parameters; see "
-         "model.attention.score (c.json:1:61)"},
+         "model.attention.params.tau (c.json:1:89): has no effect: neither angle nor score has this parameter, "
+         "only base; see model.attention.score (c.json:1:61)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": ["scale_invariant", "log_bias"]}}})",
          "model.attention.score.1 (c.json:1:81): two laws have a parameter tau: write one of them as a "
          "formula"},
@@ -150,8 +150,8 @@ TEST_CASE("wrong scores: parameters") {
          "model.attention.params.r (c.json:1:68): has no effect: score is null; see model.attention.score "
          "(default)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": "z", "scale": {"kind": "logn"}}}})",
-         "model.attention.scale.kind (c.json:1:84): has no effect: score takes its place; see "
-         "model.attention.score (c.json:1:61)"},
+         "model.attention.scale (c.json:1:66): unknown key: did you mean model.attention.score, "
+         "optimizer.muon.scale or eval.rope.scale?"},
     });
 }
 
@@ -286,6 +286,6 @@ TEST_CASE("scores: layouts keep the parameters that they inherit, with or withou
     // What is written of an inherited parameter changes only that.
     CHECK(said(R"("params": {"c": {"lr": 2}})") == "no problem");
     CHECK(said(R"("params": {"b": {"init": 2}})")
-              .ends_with("has no effect: no formula uses this parameter; see model.layouts.g.score "
-                         "(default)"));
+              .ends_with("has no effect: neither angle nor score has this parameter, only base, c; see "
+                         "model.layouts.g.score (default)"));
 }

@@ -61,7 +61,7 @@ TEST_CASE("wrong scores: names") {
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": "z * tua"}}})",
          "model.attention.score (c.json:1:61): unknown name 'tua': did you mean t?: z * [tua]"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": "z * tua", "params": {"tau": {"init": 10}}}}})",
-         "model.attention.score (c.json:1:61): unknown name 'tua': did you mean tau or t?: z * [tua]"},
+         "model.attention.score (c.json:1:61): unknown name 'tua': did you mean t?: z * [tua]"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": "z - t*slope"}}})",
          "model.attention.score (c.json:1:61): unknown name 'slope'; known are z, dot, n, t, h, H, l, "
          "layers, d, L, T, pi, e, egamma: z - t*[slope]"},

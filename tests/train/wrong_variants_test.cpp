@@ -18,10 +18,12 @@ TEST_CASE("wrong variants: positions, queries and keys") {
          "model.attention.chunk (c.json:1:75): a layer has a window or chunks, not both; see "
          "model.attention.window (c.json:1:62)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "cosa"}}}})",
-         "model.attention.qk.kind (c.json:1:67): cosines need a law of dot; see model.attention.score "
+         "model.attention.qk.kind (c.json:1:67): cosines need a law of dot: gammalogn, cosa_const, "
+         "cosa_logn, qknorm_g or a formula; see model.attention.score "
          "(default)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "cosa"}, "score": "logn"}}})",
-         "model.attention.qk.kind (c.json:1:67): cosines need a law of dot; see model.attention.score "
+         "model.attention.qk.kind (c.json:1:67): cosines need a law of dot: gammalogn, cosa_const, "
+         "cosa_logn, qknorm_g or a formula; see model.attention.score "
          "(c.json:1:85)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"qk": {"kind": "cosa"}, "score": "gammalogn"}}})",
          "no problem"},
@@ -66,8 +68,8 @@ TEST_CASE("wrong variants: laws of the distance") {
          "model.attention.params.tau (c.json:1:70): has no effect: score is null; see model.attention.score "
          "(default)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"angle": "nope", "score": "alibi", "params": {"tau": {"init": 5}}}}})",
-         "model.attention.params.tau (c.json:1:105): has no effect: no law in score has this parameter, only "
-         "slope; see model.attention.score (c.json:1:78)"},
+         "model.attention.params.tau (c.json:1:105): has no effect: neither angle nor score has this parameter, "
+         "only slope; see model.attention.score (c.json:1:78)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": "scale_invariant", "params": {"tau": {"init": 0}}}}})",
          "model.attention.score (c.json:1:61): the factor of z is not a number at t = 0; scores and derivatives "
          "must be finite in f32 at every n and t up to 16384"},
