@@ -113,8 +113,8 @@ use_library(CLI11 2.3.2 https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.3
 # positions, repeated keys and exact integers, and so are the messages and the layout of files, which never changes.
 use_library(nlohmann_json 3.11.2 https://github.com/nlohmann/json/archive/refs/tags/v3.11.2.tar.gz
     d69f9deb6a75e2580465c6c4c5111b89c4dc2fa94e3a85fcd2ffcd9a143d9273)
-# spdlog: the console's lines and log.txt (src/train/console.cpp; its sink writes through io's Disk, so that tests can
-# make the disk fail). Header-only: Debian's library is linked against the shared fmt.
+# spdlog: messages (src/base/messages.cpp), the console's lines and log.txt (src/train/console.cpp; its sink writes
+# through io's Disk, so that tests can make the disk fail). Header-only: Debian's library is linked against the shared fmt.
 set(SPDLOG_FMT_EXTERNAL ON)
 use_library(spdlog 1.10.0 https://github.com/gabime/spdlog/archive/refs/tags/v1.10.0.tar.gz
     697f91700237dbae2326b90469be32b876b2b44888302afbc7aceb68bcfe8224)
