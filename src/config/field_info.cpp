@@ -112,6 +112,7 @@ class Describer final : public Fields {
         field.sources = doc.sources;
         field.of_library = doc.of_library;
         field.also = doc.also;
+        field.main = doc.main;
         return field;
     }
 

@@ -24,7 +24,7 @@ struct FieldInfo {
     std::string help;
     bool resumable = false;  // the field, or a section around it, may differ when a run resumes
     Acts acts;
-    std::string_view words, sources, also;  // as in Doc
+    std::string_view words, sources, also, main;  // as in Doc
     bool of_library = false;
 
     json::Value value;            // the value, unless the field is a section, list or variations

@@ -53,6 +53,7 @@ struct Doc {
     std::string_view sources = "";  // keys of configs/references.bib with spaces between, unless it is off
     bool of_library = false;        // it may name laws or angles, which have sources of their own
     std::string_view also = "";     // further names by which it is looked for, with spaces between
+    std::string_view main = "";  // of variations: the field that an entry sets that is written as no object
 };
 
 struct IntegerRange {

@@ -226,7 +226,7 @@ void Reader::list_value(std::string_view name, size_t, const std::function<void(
 
 void Reader::variations_value(std::string_view name, const std::vector<std::string>& present,
                               const std::function<void(const std::string&, Fields&)>& element,
-                              const std::function<void(const std::string&)>& add, Doc) {
+                              const std::function<void(const std::string&)>& add, Doc doc) {
     // Entries present before reading come with the variation that these are part of,
     // and what is written of one of them changes it.
     const json::Value* written = take(name);
@@ -237,11 +237,16 @@ void Reader::variations_value(std::string_view name, const std::vector<std::stri
         const std::string at = field_path(path, member.key);
         if (!is_plain_name(member.key)) {
             problems_.add({at, member.at, "a name is made of letters, digits, '_' and '-'"});
-        } else if (!member.value.is_object()) {
+        } else if (!member.value.is_object() && doc.main.empty()) {
             wrong_type(at, member.value, "an object");
         } else {
             if (std::find(present.begin(), present.end(), member.key) == present.end()) add(member.key);
-            read_object(member.value, at, [&](Fields& f) { element(member.key, f); });
+            const json::Value alone =
+                member.value.is_object()
+                    ? json::Value()
+                    : json::Value::object({{std::string(doc.main), member.value, member.at}});
+            read_object(member.value.is_object() ? member.value : alone, at,
+                        [&](Fields& f) { element(member.key, f); });
         }
     }
 }

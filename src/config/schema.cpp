@@ -55,6 +55,15 @@ json::Value object_schema(const std::vector<FieldInfo>& fields) {
     return out;
 }
 
+// An entry of variations: an object, or the value of the field that stands for it.
+json::Value entry_schema(const FieldInfo& variations) {
+    const json::Value object = object_schema(variations.fields);
+    for (const FieldInfo& field : variations.fields)
+        if (field.name == variations.main)
+            return json::Value::object({{"anyOf", json::Value::array({field_schema(field), object})}});
+    return object;
+}
+
 json::Value bare_schema(const FieldInfo& info) {
     switch (info.kind) {
         case Kind::flag:
@@ -80,7 +89,7 @@ json::Value bare_schema(const FieldInfo& info) {
         case Kind::variations:
             return type("object")
                 .set("propertyNames", json::Value::object({{"pattern", "^[A-Za-z0-9_-]+$"}}))
-                .set("additionalProperties", object_schema(info.fields));
+                .set("additionalProperties", entry_schema(info));
     }
     return {};
 }
