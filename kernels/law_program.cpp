@@ -7,8 +7,13 @@
 namespace longreach {
 
 LawInputs law_inputs(const Tensor& table, const LawSpec& spec) {
-    check(spec.length >= 0 && spec.length <= table.cols(), "{} entries of a law in a table of {}",
-          spec.length, table.cols());
+    const bool by_token = spec.by_token.length > 0;
+    const int64_t entries = by_token ? spec.by_token.length : spec.length;
+    check(by_token ? table.cols() % entries == 0 : entries >= 0 && entries <= table.cols(),
+          "{} entries of a law in a table of {}", entries, table.cols());
+    const Tensor& start = spec.by_token.start;
+    check(!start || (start.count() == table.cols() && start.contiguous()), "{} starts of {} tokens",
+          start.count(), table.cols());
     check(spec.program.count > 0 && spec.program.count <= LawProgram::longest, "a program of {} instructions",
           spec.program.count);
     LawInputs in{};
@@ -23,12 +28,19 @@ LawInputs law_inputs(const Tensor& table, const LawSpec& spec) {
             in.parameter_step[i] = p.count() == size ? 0 : size;
         }
         if (t) {
-            check(t.dtype == DType::f64 && t.cols() >= spec.length &&
-                      (t.rows() == 1 || t.rows() == table.rows()),
-                  "a constant table {}x{} for {} entries of {} rows", t.rows(), t.cols(), spec.length,
+            check(t.dtype == DType::f64 && t.cols() >= entries && (t.rows() == 1 || t.rows() == table.rows()),
+                  "a constant table {}x{} for {} entries of {} rows", t.rows(), t.cols(), entries,
                   table.rows());
             in.tables[i] = t.f64();
             in.table_step[i] = t.rows() == 1 ? 0 : t.row_stride;
+        }
+        if (const Tensor& x = spec.tokens[i]) {
+            check(by_token && x.rows() == table.cols() && x.cols() == table.rows(),
+                  "numbers {}x{} of tokens for a table {}x{}", x.rows(), x.cols(), table.rows(),
+                  table.cols());
+            in.half = x.dtype == DType::bf16;
+            in.tokens[i] = x.data();
+            in.token_step[i] = x.row_stride;
         }
     }
     return in;
@@ -39,9 +51,10 @@ namespace {
 // One instruction at a time for up to this many entries: choosing the instruction is shared by all of them.
 constexpr int64_t law_lanes = 64;
 
-// The entries [begin, begin + n) of law_value, n <= law_lanes, with the same bits.
-void law_block(const LawProgram& program, const LawInputs& in, int64_t row, int64_t begin, int64_t n,
-               double first, float* to, int64_t step) {
+// The first n <= law_lanes entries of a run of law_value, with the same bits.
+void law_block(const LawProgram& program, const LawInputs& in, const LawRun& run, int64_t n, float* to,
+               int64_t step) {
+    const auto& [row, begin, end, first, token] = run;
     double stack[LawProgram::deepest][law_lanes];
     int top = -1;  // index of the last numbers pushed
     for (int i = 0; i < program.count; ++i) {
@@ -61,6 +74,9 @@ void law_block(const LawProgram& program, const LawInputs& in, int64_t row, int6
             case LawOp::table:
                 std::copy_n(in.tables[c.operand] + row * in.table_step[c.operand] + begin, n, x);
                 break;
+            case LawOp::token:
+                for (int64_t k = 0; k < n; ++k) x[k] = law_token(in, c.operand, row, token + k);
+                break;
             case LawOp::element:
                 for (int64_t k = 0; k < n; ++k) x[k] = law_element(in, c.operand, row, x[k]);
                 break;
@@ -79,10 +95,27 @@ void law_block(const LawProgram& program, const LawInputs& in, int64_t row, int6
 
 }  // namespace
 
-void law_values(const LawProgram& program, const LawInputs& inputs, int64_t row, int64_t begin, int64_t end,
-                double first, float* to, int64_t step) {
-    for (int64_t i = begin; i < end; i += law_lanes)
-        law_block(program, inputs, row, i, std::min(law_lanes, end - i), first, to, step);
+void law_values(const LawProgram& program, const LawInputs& inputs, const LawRun& run, float* to,
+                int64_t step) {
+    for (LawRun rest = run; rest.begin < run.end; rest.begin += law_lanes, rest.token += law_lanes)
+        law_block(program, inputs, rest, std::min(law_lanes, run.end - rest.begin), to, step);
+}
+
+int64_t check_running_sums(const Tensor& sums, const Tensor& total, const Tensor& values, const Tensor& keys,
+                           int64_t length, int64_t first) {
+    const Tensor& read = values ? values : keys;
+    const int64_t sequences = length > 0 ? read.cols() / length : 0;
+    check(length > 0 && read.cols() == sequences * length && read.rows() == sums.rows() &&
+              (!keys || (keys.rows() == read.rows() && keys.cols() == read.cols())) &&
+              (!total || (total.rows() == sums.rows() && total.cols() == sequences)) && sequences < 65536,
+          "running sums of {}x{} in {}x{}, length {}", read.rows(), read.cols(), sums.rows(), sums.cols(),
+          length);
+    if (sequences == 0) return 0;
+    const int64_t room = sums.cols() / sequences;
+    check(sums.cols() % sequences == 0 && first >= 0 && first + length <= room &&
+              (first == 0 || total || !values),
+          "running sums {}+{} of {}", first, length, room);
+    return sequences;
 }
 
 }  // namespace longreach

@@ -17,6 +17,7 @@ enum class LawOp : int16_t {
     parameter,  // push parameters[operand]: its only number, or that of this row
     element,  // pop an index, push this element of the vector parameters[operand]: rounded down, held inside
     table,    // push this entry of tables[operand]
+    token,    // push the number that this token has in this row of tokens[operand]
 #define LONGREACH_NAME(name, numbers, result) name,
     // pop the numbers that the operation takes, push its result
     LONGREACH_LAW_OPERATIONS(LONGREACH_NAME)
@@ -42,25 +43,20 @@ struct LawInputs {
     int32_t parameter_step[LawProgram::most_inputs];  // from one row of the table to the next; 0: shared
     const double* tables[LawProgram::most_inputs];
     int64_t table_step[LawProgram::most_inputs];
+    const void* tokens[LawProgram::most_inputs];  // f32, or bf16
+    int64_t token_step[LawProgram::most_inputs];  // from one token to the next
+    bool half;                                    // tokens are bf16
 };
 
-// Entries [begin, end) of a row into to[i * step], on the host.
-void law_values(const LawProgram& program, const LawInputs& inputs, int64_t row, int64_t begin, int64_t end,
-                double first, float* to, int64_t step);
-
-// What evaluate_law fills: entries 0 .. length - 1 of every row.
-struct LawSpec {
-    LawProgram program{};
-    int64_t length = 0;
-    double first = 0;        // n or t of entry 0
-    bool backwards = false;  // entry i is in the last column but i, as AttentionSpec has distances
-    std::array<Tensor, LawProgram::most_inputs> parameters{};  // f32 [size] or [rows, size]
-    std::array<int32_t, LawProgram::most_inputs> sizes{};
-    std::array<Tensor, LawProgram::most_inputs> tables{};  // f64 [R] or [rows, R], R >= length
+// Entries [begin, end) of a row of a table. Entry `begin` belongs to `token`, the next entry to the next token.
+struct LawRun {
+    int64_t row = 0, begin = 0, end = 0;
+    double first = 0;  // n or t of entry 0
+    int64_t token = 0;
 };
-
-// Checks a spec against the table it fills, and takes the addresses of its inputs.
-LawInputs law_inputs(const Tensor& table, const LawSpec& spec);
+// Entry i into to[i * step], on the host.
+void law_values(const LawProgram& program, const LawInputs& inputs, const LawRun& run, float* to,
+                int64_t step);
 
 // How gradients of scores belong to entries of a table.
 struct LawEntries {
@@ -69,5 +65,27 @@ struct LawEntries {
     int64_t length = 0;
     Tensor start{};  // i32 [B, T]; empty: 0
 };
+
+// What evaluate_law fills: entries 0 .. length - 1 of every row. With by_token every token has a column, which is the entry
+// of the keys that the token counts.
+struct LawSpec {
+    LawProgram program{};
+    int64_t length = 0;
+    double first = 0;        // n or t of entry 0
+    bool backwards = false;  // entry i is in the last column but i, as AttentionSpec has distances
+    std::array<Tensor, LawProgram::most_inputs> parameters{};  // f32 [size] or [rows, size]
+    std::array<int32_t, LawProgram::most_inputs> sizes{};
+    std::array<Tensor, LawProgram::most_inputs> tables{};  // f64 [R] or [rows, R], R >= length
+    LawEntries by_token{};                                 // length 0: by entry
+    std::array<Tensor, LawProgram::most_inputs>
+        tokens{};  // [N, rows] each, of the device's type; by_token alone
+};
+
+// Checks a spec against the table it fills, and takes the addresses of its inputs.
+LawInputs law_inputs(const Tensor& table, const LawSpec& spec);
+
+// Checks the operands of running_sums (ops.h). The sequences.
+int64_t check_running_sums(const Tensor& sums, const Tensor& total, const Tensor& values, const Tensor& keys,
+                           int64_t length, int64_t first);
 
 }  // namespace longreach

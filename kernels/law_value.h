@@ -51,9 +51,21 @@ LONGREACH_LAW_FUNCTION double law_element(const LawInputs& in, int operand, int6
                          static_cast<int64_t>(index > 0 ? (index < last ? index : last) : 0));
 }
 
-// The result for one entry of one row, which has the index `at` in the tables.
+LONGREACH_LAW_FUNCTION double law_token(const LawInputs& in, int operand, int64_t row, int64_t token) {
+    const int64_t at = token * in.token_step[operand] + row;
+    if (!in.half) return static_cast<double>(static_cast<const float*>(in.tokens[operand])[at]);
+    // bf16 is the upper half of f32.
+    union {
+        uint32_t bits;
+        float value;
+    } wide;
+    wide.bits = static_cast<uint32_t>(static_cast<const uint16_t*>(in.tokens[operand])[at]) << 16;
+    return static_cast<double>(wide.value);
+}
+
+// The result for one entry of one row, which has the index `at` in the tables, and is that of `token`.
 LONGREACH_LAW_FUNCTION double law_value(const LawProgram& program, const LawInputs& in, int64_t row,
-                                        int64_t at, double entry) {
+                                        int64_t at, double entry, int64_t token = 0) {
     double stack[LawProgram::deepest];
     int top = -1;  // index of the last number pushed
     for (int i = 0; i < program.count; ++i) {
@@ -72,6 +84,10 @@ LONGREACH_LAW_FUNCTION double law_value(const LawProgram& program, const LawInpu
         }
         if (c.op == LawOp::table) {
             stack[++top] = in.tables[c.operand][row * in.table_step[c.operand] + at];
+            continue;
+        }
+        if (c.op == LawOp::token) {
+            stack[++top] = law_token(in, c.operand, row, token);
             continue;
         }
         if (c.op == LawOp::element) {

@@ -77,8 +77,8 @@ inline std::vector<Operand> operands_of(SimplicialKeys& t, bool written) {
     return {{&t.k, written}, {&t.v, written}, {&t.k2, written}, {&t.v2, written}};
 }
 inline std::vector<Operand> operands_of(LawSpec& s, bool) {
-    std::vector<Operand> all;
-    for (auto* inputs : {&s.parameters, &s.tables})
+    std::vector<Operand> all = {{&s.by_token.start, false}};
+    for (auto* inputs : {&s.parameters, &s.tables, &s.tokens})
         for (Tensor& t : *inputs) all.push_back({&t, false});
     return all;
 }

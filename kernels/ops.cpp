@@ -123,11 +123,9 @@ Ops::Ops()
       law_gradient{
           *this, "law gradient",
           [](auto&, auto& derivative, auto& gradient, auto&, auto&) { return moved(derivative, gradient); }},
-      forget_sums{*this, "forget sums",
-                  [](auto&, auto& u, auto& bias, auto&...) {
-                      return Cost{.bytes = static_cast<double>(u.bytes() + bias.bytes() + 8 * u.count())};
-                  }},
-      forget_sums_backward{*this, "forget sums backward"},
+      running_sums{*this, "running sums"},
+      running_sums_backward{*this, "running sums backward"},
+      term_gradient{*this, "term gradient"},
       attention{*this, "attention",
                 [](auto& o, auto&, auto&, auto& q, auto& k, auto& v, auto& spec) {
                     return scores(1, spec, moved(o, q, k, v));

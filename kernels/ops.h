@@ -195,7 +195,7 @@ class Ops : public Planner {
     virtual void do_row_starts(Tensor row_start, const Tensor& doc_start, int64_t length, int64_t window,
                                int64_t chunk) = 0;
     const Operation<&Ops::do_row_starts> row_starts;
-    // table f32 [1 or H, R]: entries below spec.length of a score law.
+    // table f32 [1 or H, R]: entries below spec.length of a score law; with spec.by_token f32 [H, N], of every token.
     virtual void do_evaluate_law(Tensor table, const LawSpec& spec) = 0;
     const Operation<&Ops::do_evaluate_law> evaluate_law;
     // factor f32 [1 or H, N]: of every query, the entry of the keys it counts. table f32 [1 or H, R].
@@ -208,16 +208,19 @@ class Ops : public Planner {
                                  const LawEntries& entries, const Tensor& elements) = 0;
     const Operation<&Ops::do_law_gradient> law_gradient;
 
-    // Running sums along each sequence of log f = log sigmoid(u + bias), in f64; u [B*T, H], bias f32 [H].
-    // sums f64 [H, B*R], T = length: entries first .. first + T - 1 of the R of every sequence, continued from
-    // entry first - 1. A pass over whole sequences has R = T and first = 0.
-    virtual void do_forget_sums(Tensor sums, const Tensor& u, const Tensor& bias, int64_t length,
-                                int64_t first) = 0;
-    const Operation<&Ops::do_forget_sums> forget_sums;
-    // du [B*T, H] = ; dbias += (empty: not wanted). dsums f32 [H, B*T] of whole sequences.
-    virtual void do_forget_sums_backward(Tensor du, Tensor dbias, const Tensor& dsums, const Tensor& u,
-                                         const Tensor& bias, int64_t length) = 0;
-    const Operation<&Ops::do_forget_sums_backward> forget_sums_backward;
+    // Running sums along each sequence of values f32 [H, B*T], plus keys f32 [H, B*T] (not summed), in f64; either may be
+    // empty. sums f64 [H, B*R], T = length: entries first .. first + T - 1 of the R of every sequence. total f64 [H, B]: the
+    // sum of values so far, read if first > 0; empty: first is 0. A pass over whole sequences has R = T and first = 0.
+    virtual void do_running_sums(Tensor sums, Tensor total, const Tensor& values, const Tensor& keys,
+                                 int64_t length, int64_t first) = 0;
+    const Operation<&Ops::do_running_sums> running_sums;
+    // dvalues f32 [H, B*T] = the sums of dsums f32 [H, B*T] from each position to the end of its sequence.
+    virtual void do_running_sums_backward(Tensor dvalues, const Tensor& dsums, int64_t length) = 0;
+    const Operation<&Ops::do_running_sums_backward> running_sums_backward;
+    // dx [N, H] = or += derivative * gradient, f32 [H, N] both.
+    virtual void do_term_gradient(Tensor dx, const Tensor& derivative, const Tensor& gradient,
+                                  Write write) = 0;
+    const Operation<&Ops::do_term_gradient> term_gradient;
 
     // o [N, H*d] = attention of q [N, H*d], k, v [N, G*d] (slices of qkv).
     // lse f32 [H, N]: natural log of the softmax denominator, sink included; of a stick, of what is left of it.

@@ -61,10 +61,10 @@ class CpuOps final : public Ops, public CpuDevice {
     void do_law_rows(Tensor factor, const Tensor& table, const LawEntries& entries) override;
     void do_law_gradient(Tensor dparameter, const Tensor& derivative, const Tensor& gradient,
                          const LawEntries& entries, const Tensor& elements) override;
-    void do_forget_sums(Tensor sums, const Tensor& u, const Tensor& bias, int64_t length,
-                        int64_t first) override;
-    void do_forget_sums_backward(Tensor du, Tensor dbias, const Tensor& dsums, const Tensor& u,
-                                 const Tensor& bias, int64_t length) override;
+    void do_running_sums(Tensor sums, Tensor total, const Tensor& values, const Tensor& keys, int64_t length,
+                         int64_t first) override;
+    void do_running_sums_backward(Tensor dvalues, const Tensor& dsums, int64_t length) override;
+    void do_term_gradient(Tensor dx, const Tensor& derivative, const Tensor& gradient, Write write) override;
     void do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                       const Tensor& v, const AttentionSpec& spec) override;
     void do_attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,

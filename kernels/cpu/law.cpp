@@ -1,6 +1,7 @@
 // Tables of score laws.
 //
-//   evaluate   table[h, i] = program(first + i, learned numbers), in double, stored in f32
+//   evaluate   table[h, i] = program(first + i, learned numbers), in double, stored in f32; by token:
+//              table[h, token] = program(keys that the token counts, learned numbers, the token's numbers)
 //   rows       factor[h, query] = table[h, keys that the query counts - 1]
 //   gradient   dparameter += sum over entries of derivative * gradient of the entry, by element for a vector
 //
@@ -54,12 +55,19 @@ void check_entries(const Tensor& table, const Tensor& rows, const LawEntries& en
 
 void CpuOps::do_evaluate_law(Tensor table, const LawSpec& spec) {
     const LawInputs inputs = law_inputs(table, spec);
-    const int64_t rows = table.rows(), length = spec.length, blocks = blocks_of(length);
+    const int64_t rows = table.rows(), length = spec.by_token.length > 0 ? table.cols() : spec.length,
+                  blocks = blocks_of(length);
     for_items(pool_, rows * blocks, 8 * piece(length, blocks, 0).end, [&](int64_t item) {
         const int64_t h = item / blocks, b = item % blocks;
         float* to = table.f32() + h * table.row_stride + (spec.backwards ? table.cols() - 1 : 0);
         const Range block = piece(length, blocks, b);
-        law_values(spec.program, inputs, h, block.begin, block.end, spec.first, to, spec.backwards ? -1 : 1);
+        if (spec.by_token.length > 0)
+            return for_runs(spec.by_token, block, [&](int64_t token, int64_t entry, int64_t count) {
+                law_values(spec.program, inputs, {h, entry, entry + count, spec.first, token},
+                           to + token - entry, 1);
+            });
+        law_values(spec.program, inputs, {h, block.begin, block.end, spec.first}, to,
+                   spec.backwards ? -1 : 1);
     });
 }
 

@@ -295,15 +295,15 @@ class CudaOps final : public Ops {
             {.dparameter = dparameter, .derivative = derivative, .gradient = gradient, .elements = elements},
             entries, scratch(cuda::law_gradient_workspace(gradient.rows(), gradient.cols(), size)), stream());
     }
-    void do_forget_sums(Tensor sums, const Tensor& u, const Tensor& bias, int64_t length,
-                        int64_t first) override {
-        cuda::forget_sums(sums, u, bias, length, first, stream());
+    void do_running_sums(Tensor sums, Tensor total, const Tensor& values, const Tensor& keys, int64_t length,
+                         int64_t first) override {
+        cuda::running_sums(sums, total, values, keys, length, first, stream());
     }
-    void do_forget_sums_backward(Tensor du, Tensor dbias, const Tensor& dsums, const Tensor& u,
-                                 const Tensor& bias, int64_t length) override {
-        cuda::forget_sums_backward(du, dbias,
-                                   scratch(cuda::forget_sums_backward_workspace(u.cols(), u.rows() / length)),
-                                   dsums, u, bias, length, stream());
+    void do_running_sums_backward(Tensor dvalues, const Tensor& dsums, int64_t length) override {
+        cuda::running_sums_backward(dvalues, dsums, length, stream());
+    }
+    void do_term_gradient(Tensor dx, const Tensor& derivative, const Tensor& gradient, Write write) override {
+        cuda::term_gradient(dx, derivative, gradient, write, stream());
     }
     void do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                       const Tensor& v, const AttentionSpec& spec) override {

@@ -111,14 +111,11 @@ void law_gradient(const LawGradient& g, const LawEntries& entries, Tensor worksp
 void head_maxima(Tensor out, const Tensor& row_maxima, Stream stream);
 void qk_clip(Tensor wq, Tensor wk, const Tensor& maxima, int64_t head_dim, float limit, Stream stream);
 
-// --- forget gates
-void forget_sums(Tensor sums, const Tensor& u, const Tensor& bias, int64_t length, int64_t first,
-                 Stream stream);
-inline constexpr int64_t forget_sums_backward_workspace(int64_t heads, int64_t sequences) {
-    return heads * sequences * 8;
-}
-void forget_sums_backward(Tensor du, Tensor dbias, Tensor workspace, const Tensor& dsums, const Tensor& u,
-                          const Tensor& bias, int64_t length, Stream stream);
+// --- what scores read of tokens
+void running_sums(Tensor sums, Tensor total, const Tensor& values, const Tensor& keys, int64_t length,
+                  int64_t first, Stream stream);
+void running_sums_backward(Tensor dvalues, const Tensor& dsums, int64_t length, Stream stream);
+void term_gradient(Tensor dx, const Tensor& derivative, const Tensor& gradient, Write write, Stream stream);
 
 // --- gated delta rule (delta_gates.cu, delta_rule.cu, delta_chunks_*.cu); up to 256 key channels per head
 void delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub, const Tensor& a_log,

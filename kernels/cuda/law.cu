@@ -1,6 +1,7 @@
 // Tables of score laws.
 //
-//   evaluate   table[h, i] = program(first + i, learned numbers), in double, stored in f32
+//   evaluate   table[h, i] = program(first + i, learned numbers), in double, stored in f32; by token:
+//              table[h, token] = program(keys that the token counts, learned numbers, the token's numbers)
 //   rows       factor[h, query] = table[h, keys that the query counts - 1]
 //   gradient   dparameter += sum over entries of derivative * gradient of the entry, by element for a vector
 //
@@ -17,22 +18,23 @@
 namespace longreach::cuda {
 namespace {
 
-KERNEL(256)
-void evaluate_law_kernel(View<float> table, LawProgram program, LawInputs inputs, double first,
-                         int64_t length, int64_t last_column) {
-    const int64_t i = static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x, row = blockIdx.y;
-    if (i >= length) return;
-    // last_column: of entry 0 where distances are backwards; below 0 where they are not.
-    const double v = law_value(program, inputs, row, i, first + static_cast<double>(i));
-    *table.at(row, last_column >= 0 ? last_column - i : i) = static_cast<float>(v);
-}
-
 // Entry of the table that belongs to column c: of a query, or the column itself.
 struct Map {
     const int32_t* start;
     int length;  // 0: no queries
     DEVICE int64_t entry(int64_t c) const { return length == 0 ? c : c % length - (start ? start[c] : 0); }
 };
+
+KERNEL(256)
+void evaluate_law_kernel(View<float> table, LawProgram program, LawInputs inputs, double first,
+                         int64_t length, int64_t last_column, Map map) {
+    const int64_t i = static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x, row = blockIdx.y;
+    if (i >= length) return;
+    // last_column: of entry 0 where distances are backwards; below 0 where they are not.
+    const int64_t entry = map.entry(i);
+    const double v = law_value(program, inputs, row, entry, first + static_cast<double>(entry), i);
+    *table.at(row, last_column >= 0 ? last_column - i : i) = static_cast<float>(v);
+}
 
 KERNEL(256)
 void law_rows_kernel(View<float> factor, View<const float> table, Map map, bool shared_table, int64_t rows) {
@@ -78,11 +80,14 @@ Map map_of(const Tensor& table, const Tensor& rows, const LawEntries& entries) {
 
 void evaluate_law(Tensor table, const LawSpec& spec, Stream stream) {
     const LawInputs inputs = law_inputs(table, spec);
-    if (spec.length == 0) return;
+    const LawEntries& by_token = spec.by_token;
+    const int64_t length = by_token.length > 0 ? table.cols() : spec.length;
+    if (length == 0) return;
     launch(evaluate_law_kernel,
-           {dim3(blocks_for(spec.length, 256), static_cast<unsigned>(table.rows())), dim3(256), 0, stream},
-           view<float>(table), spec.program, inputs, spec.first, spec.length,
-           spec.backwards ? table.cols() - 1 : int64_t{-1});
+           {dim3(blocks_for(length, 256), static_cast<unsigned>(table.rows())), dim3(256), 0, stream},
+           view<float>(table), spec.program, inputs, spec.first, length,
+           spec.backwards ? table.cols() - 1 : int64_t{-1},
+           Map{by_token.start.i32(), static_cast<int>(by_token.length)});
 }
 
 void law_rows(Tensor factor, const Tensor& table, const LawEntries& entries, Stream stream) {

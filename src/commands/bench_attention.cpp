@@ -59,7 +59,7 @@ class LearnedLaw {
     void plan(model::Arena& arena) {
         tables_.plan(arena);
         saved_ = law_.plan(arena, "law", tokens_, tables_.score_rows(0));
-        buffers_ = law_.plan_buffers(arena, tokens_, model_.train_context, true);
+        buffers_ = law_.plan_buffers(arena, tokens_, model_.train_context, tables_.score_rows(0), true);
         weights_ = model::plan_weights(arena, parameters_);
         gradients_ = model::plan_weights(arena, parameters_);
     }
@@ -73,12 +73,12 @@ class LearnedLaw {
     AttentionGradients gradients() const { return law_.gradients(buffers_, tokens_); }
     AttentionSpec evaluated(AttentionSpec spec) const {
         model::StepContext run = context();
-        law_.apply(spec, run, tables_.layer(0).score, saved_, buffers_, 0, true);
+        law_.apply(spec, run, tables_.layer(0).score, {saved_, buffers_, {}}, 0, true);
         return spec;
     }
     void backward() const {
         model::StepContext run = context();
-        law_.backward(run, tables_.layer(0).score, buffers_, gradients(), Tensor());
+        law_.backward(run, tables_.layer(0).score, saved_, buffers_, gradients(), Tensor());
     }
 
   private:

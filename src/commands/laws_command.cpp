@@ -15,7 +15,7 @@ namespace longreach::commands {
 namespace {
 
 struct LawsArguments {
-    std::vector<std::string> stages, parameters;
+    std::vector<std::string> stages, parameters, terms;
     std::vector<int64_t> heads = {0}, ns = {1, 4, 16, 64, 256, 1024, 4096, 16384, 65536};
     law::ModelNumbers model;
     int64_t samples = 20;
@@ -81,26 +81,56 @@ std::vector<law::Parameter> parameters_of(const LawsArguments& options) {
     return all;
 }
 
+// The terms of all stages and those given as NAME=FORMULA, which may use every parameter.
+std::vector<law::Term> terms_of(const LawsArguments& options, size_t parameters) {
+    std::vector<law::Term> all;
+    for (const std::string& stage : options.stages)
+        if (const law::NamedLaw* named = law::find_law(stage))
+            all.insert(all.end(), named->terms.begin(), named->terms.end());
+    for (const std::string& text : options.terms) {
+        const size_t equals = text.find('=');
+        require(equals != std::string::npos && equals > 0, ExitCode::usage, "--term {}: write NAME=FORMULA",
+                shown(text));
+        const std::string name = text.substr(0, equals);
+        const std::string problem = law::name_problem(name);
+        require(problem.empty(), ExitCode::usage, "--term {}: {}", shown(text), problem);
+        const auto it =
+            std::find_if(all.begin(), all.end(), [&](const law::Term& t) { return t.name == name; });
+        (it == all.end() ? all.emplace_back(law::Term{.name = name, .formula = ""}) : *it).formula =
+            text.substr(equals + 1);
+    }
+    for (law::Term& term : all)
+        for (size_t i = 0; i < parameters; ++i) term.parameters.push_back(i);
+    return all;
+}
+
 law::BoundLaw bound_law(const LawsArguments& options, const std::vector<law::Parameter>& parameters) {
     std::vector<std::string> formulas;
     for (const std::string& stage : options.stages) {
         const law::NamedLaw* named = law::find_law(stage);
         formulas.push_back(named != nullptr ? named->formula : stage);
     }
+    const std::vector<law::Term> terms = terms_of(options, parameters.size());
     int64_t blamed = 0;
     try {
-        return {law::stages_of(formulas, parameters.size()), parameters, options.model, blamed};
+        return {law::stages_of(formulas, parameters.size()), parameters, options.model, blamed, terms};
     } catch (const law::FormulaError& e) {
         const bool of_init = blamed < 0;
         const auto i = static_cast<size_t>(of_init ? -1 - blamed : blamed);
-        const std::string text = of_init ? parameters[i].init : formulas[i];
+        const bool of_term = !of_init && i >= formulas.size();
+        const std::string text = of_init   ? parameters[i].init
+                                 : of_term ? terms[i - formulas.size()].formula
+                                           : formulas[i];
         // A single word may have been meant as a name.
-        if (const std::string meant = of_init ? "" : law::law_meant(text); !meant.empty())
+        if (const std::string meant = of_init || of_term ? "" : law::law_meant(text); !meant.empty())
             throw Error(ExitCode::usage, fmt::format("no law is named {}: did you mean {}?", text, meant),
                         "longreach laws lists those with a name");
         throw Error(ExitCode::usage,
-                    fmt::format("{}: {}\n{}", of_init ? "parameter " + parameters[i].name : "law", e.what(),
-                                law::underlined(text, e)),
+                    fmt::format("{}: {}\n{}",
+                                of_init   ? "parameter " + parameters[i].name
+                                : of_term ? "term " + terms[i - formulas.size()].name
+                                          : "law",
+                                e.what(), law::underlined(text, e)),
                     of_init ? "" : "longreach laws lists those with a name");
     }
 }
@@ -133,21 +163,23 @@ void describe(const LawsArguments& options, const std::vector<law::Parameter>& p
         fmt::print("{}: {}\n  score = {}\n", named->name, named->what, named->formula);
         if (*named->sources) fmt::print("  source: {} (configs/references.bib)\n", named->sources);
     }
-    std::vector<std::string> names;
     for (size_t i = 0; i < parameters.size(); ++i) {
         const law::Parameter& p = parameters[i];
-        names.push_back(p.name);
         std::string text = fmt::format("  {} = {}", p.name, p.init);
         if (const std::string value = fmt::format("{:.6g}", law.value(0, i)); value != p.init)
             text += fmt::format(" = {}{}", value, options.model.heads > 1 ? " in head 0" : "");
         if (p.size > 1) text += fmt::format(", {} of them", p.size);
         fmt::print("{}; {}\n", text, sharing_of(p));
     }
+    for (const law::Term& t : law.terms())
+        fmt::print("  {} = {}, x_{} = <w, token> + b with a w and a b for every head; shown at x = {}\n",
+                   t.name, t.formula, t.name, t.init);
     const law::Law& l = law.law();
     fmt::print("\nthe kernels read\n  {} = {}{}\n  gain(t) = {}\n  bias(t) = {}\n",
-               l.row_square ? "row_square(n)" : "row(n)",
-               law::write(l.row_square ? l.row_square : l.row, names), l.of_dot ? ", a factor of dot" : "",
-               law::write(l.gain, names), law::write(l.bias, names));
+               l.row_square ? "row_square(n)" : "row(n)", law.written(l.row_square ? l.row_square : l.row),
+               l.of_dot ? ", a factor of dot" : "", law.written(l.gain), law.written(l.bias));
+    if (!law.terms().empty())
+        fmt::print("  between(token) = {}\n  key(token) = {}\n", law.written(l.between), law.written(l.key));
     if (l.softcap > 0) fmt::print("  softcap = {}\n", l.softcap);
     for (const law::Formula& summand : l.cancelled)
         fmt::print("  without {}: equal for all keys of a query, it cancels in the softmax\n",
@@ -257,6 +289,7 @@ void add_laws_command(Command& program) {
         .excludes(of_language);
     command.option("--param", options->parameters, "A parameter of the formula and its value: --param tau=10")
         .repeatable();
+    command.option("--term", options->terms, "A term of the formula: --term 'f=log_sigmoid(x)'").repeatable();
     command.option("--head", options->heads, "Heads to show, from 0")
         .comma_list()
         .in_range(int64_t{0}, int64_t{1023});

@@ -59,6 +59,8 @@ std::string parameters_of(const law::NamedLaw& named) {
         if (p.size > 1) text += fmt::format(", {} of them", p.size);
         all.push_back(text + sharing[static_cast<size_t>(p.learn)]);
     }
+    for (const law::Term& t : named.terms)
+        all.push_back(fmt::format("`{} = {}`, of each token", t.name, t.formula));
     return join(all, "; ");
 }
 
@@ -96,6 +98,7 @@ std::string names() {
     };
     const Place places[] = {{"score", law::score_variables},
                             {"init", law::init_variables},
+                            {"term", law::term_variables},
                             {"angle", law::angle_variables},
                             {"eval.angle", law::changed_angle_variables}};
     std::vector<Row> rows{{"name"}};
@@ -139,7 +142,8 @@ std::string limits() {
         {"of a part that learns: numbers and operations", fmt::format("{}", LawProgram::longest)},
         {"of a part that learns: different numbers", fmt::format("{}", LawProgram::most_numbers)},
         {"of a part that learns: intermediate results", fmt::format("{}", LawProgram::deepest)},
-        {"of a part that learns: parameters", fmt::format("{}", LawProgram::most_inputs)}};
+        {"of a part that learns: parameters", fmt::format("{}", LawProgram::most_inputs)},
+        {"of a part that learns: terms", fmt::format("{}", LawProgram::most_inputs)}};
     return table_of(rows, true);
 }
 

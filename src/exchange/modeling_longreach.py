@@ -46,7 +46,7 @@ FUNCTIONS = {
     "where": lambda c, a, b: torch.where(c != 0, a, b), "min": torch.minimum, "max": torch.maximum,
     "clamp": lambda x, a, b: torch.minimum(torch.maximum(x, a), b), "floor": torch.floor, "ceil": torch.ceil,
     "abs": torch.abs, "exp": torch.exp, "expm1": torch.expm1, "log": torch.log, "log1p": torch.log1p,
-    "log2": torch.log2, "sqrt": torch.sqrt, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "softplus": F.softplus,
+    "log2": torch.log2, "sqrt": torch.sqrt, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "softplus": F.softplus, "log_sigmoid": F.logsigmoid,
     "erf": torch.erf, "sin": torch.sin, "cos": torch.cos, "lookup": lookup}
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
              ast.Pow: torch.pow, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,

@@ -38,11 +38,13 @@ Formula renumbered(const Formula& f, const std::vector<size_t>& numbers, const s
     Node n = *f;
     if (n.kind == Node::Kind::parameter) {
         n.parameter = numbers[n.parameter];
-        const Parameter& p = all[n.parameter];
-        if (!vector && p.size > 1)
-            throw FormulaError(
-                fmt::format("{0} has {1} elements: lookup({0}, index) reads one", p.name, p.size), n.begin,
-                n.end);
+        const bool term = n.parameter >= all.size();
+        if (term && vector)
+            throw FormulaError("a term is one number; lookup reads a vector of params", n.begin, n.end);
+        if (!term && !vector && all[n.parameter].size > 1)
+            throw FormulaError(fmt::format("{0} has {1} elements: lookup({0}, index) reads one",
+                                           all[n.parameter].name, all[n.parameter].size),
+                               n.begin, n.end);
     }
     for (size_t i = 0; i < n.arguments.size(); ++i)
         n.arguments[i] = renumbered(n.arguments[i], numbers, all, n.function == Function::lookup && i == 0);
@@ -81,31 +83,40 @@ std::vector<Stage> stages_of(const std::vector<std::string>& formulas, size_t pa
 }
 
 BoundLaw::BoundLaw(const std::vector<Stage>& stages, const std::vector<Parameter>& parameters,
-                   const ModelNumbers& model, int64_t& stage)
-    : parameters_(parameters), model_(model) {
+                   const ModelNumbers& model, int64_t& stage, const std::vector<Term>& terms)
+    : parameters_(parameters), terms_(terms), model_(model) {
     std::vector<std::string> names;
     for (const Parameter& p : parameters) names.push_back(p.name);
+    // Behind the parameters stand the x of the terms, then the places of the terms.
+    const TermPlaces places{.first = parameters.size() + terms.size(), .terms = terms.size()};
     std::vector<Formula> formulas;
     std::vector<bool> of_factor;
     for (stage = 0; stage < static_cast<int64_t>(stages.size()); ++stage) {
         const Stage& s = stages[static_cast<size_t>(stage)];
         std::vector<std::string> own;
         for (const size_t i : s.parameters) own.push_back(names[i]);
-        formulas.push_back(
-            renumbered(parse_finite(s.formula, score_variables, own), s.parameters, parameters));
+        std::vector<size_t> numbers = s.parameters;
+        for (size_t k = 0; k < terms.size(); ++k) {
+            const std::string& term = terms[k].name;
+            for (const std::string& name : {at_query(term), at_key(term), law::between(term)})
+                own.push_back(name), numbers.push_back(places.first + numbers.size() - s.parameters.size());
+        }
+        formulas.push_back(renumbered(parse_finite(s.formula, score_variables, own), numbers, parameters));
         of_factor.push_back(s.of_factor);
-        uses_context_ = uses_context_ || uses(formulas.back(), Variable::L);
-        uses_layer_ = uses_layer_ || uses(formulas.back(), Variable::l);
+        note_uses(formulas.back());
     }
     size_t blamed = 0;
     try {
-        law_ = separate(formulas, blamed, of_factor);
+        law_ = separate(formulas, blamed, of_factor, places);
     } catch (const FormulaError&) {
         stage = static_cast<int64_t>(blamed);
         throw;
     }
+    put_terms(places, static_cast<int64_t>(stages.size()), stage);
     drawn_.resize(parameters.size());
-    values_.assign(static_cast<size_t>(model.heads), std::vector<double>(parameters.size(), 1.0));
+    values_.assign(static_cast<size_t>(model.heads),
+                   std::vector<double>(parameters.size() + terms.size(), 1.0));
+    set_first_biases(static_cast<int64_t>(stages.size() + terms.size()), stage);
     for (size_t i = 0; i < parameters.size(); ++i) {
         stage = -1 - static_cast<int64_t>(i);
         const Parameter& p = parameters[i];
@@ -120,8 +131,7 @@ BoundLaw::BoundLaw(const std::vector<Stage>& stages, const std::vector<Parameter
         } else {
             first_[i] = parse(p.init, init_variables, {});
         }
-        uses_context_ = uses_context_ || uses(first_[i], Variable::L);
-        uses_layer_ = uses_layer_ || uses(first_[i], Variable::l);
+        note_uses(first_[i]);
         for (int64_t h = 0; h < model.heads; ++h) {
             const double value = evaluate(first_[i], values_of(h));
             if (std::isnan(value) || std::isinf(value))
@@ -145,11 +155,55 @@ BoundLaw::BoundLaw(const std::vector<Stage>& stages, const std::vector<Parameter
                 [&](const Formula& f) -> std::optional<double> {
                     for (const Variable v : {Variable::n, Variable::t, Variable::z, Variable::dot})
                         if (uses(f, v)) return std::nullopt;
+                    for (const auto place : {TermPlaces::query, TermPlaces::key, TermPlaces::between})
+                        if (places.reads(f, place)) return std::nullopt;
                     for (size_t i = 0; i < parameters_.size(); ++i)
                         if (learns(i) && uses_parameter(f, i)) return std::nullopt;
                     return evaluate(f, values_of(h));
                 },
                 true);
+}
+
+// Every part becomes a formula of the x of its terms.
+void BoundLaw::put_terms(const TermPlaces& places, int64_t first, int64_t& stage) {
+    if (terms_.empty()) return;
+    std::vector<Formula> of_x;
+    for (size_t k = 0; k < terms_.size(); ++k) {
+        stage = first + static_cast<int64_t>(k);
+        std::vector<std::string> names;
+        for (const size_t i : terms_[k].parameters) names.push_back(parameters_[i].name);
+        const Formula term = renumbered(parse_finite(terms_[k].formula, term_variables, names),
+                                        terms_[k].parameters, parameters_);
+        if (!uses(term, Variable::x))
+            throw FormulaError("a term is a formula of x", 0, terms_[k].formula.size());
+        note_uses(term);
+        Node x;
+        x.kind = Node::Kind::parameter;
+        x.parameter = input_of(k);
+        of_x.push_back(substitute(term, Variable::x, std::make_shared<const Node>(std::move(x))));
+    }
+    const auto put = [&](Formula& part) {
+        part = rewrite(part, [&](const Formula& f) -> Formula {
+            const bool placed = f->kind == Node::Kind::parameter && f->parameter >= places.first;
+            return placed ? of_x[places.term(f->parameter)] : nullptr;
+        });
+    };
+    for (Formula* part : {&law_.row, &law_.between, &law_.key}) put(*part);
+    for (Formula& part : law_.cancelled) put(part);
+}
+
+void BoundLaw::set_first_biases(int64_t first, int64_t& stage) {
+    for (size_t k = 0; k < terms_.size(); ++k) {
+        stage = first + static_cast<int64_t>(k);
+        const Formula init = parse(terms_[k].init, init_variables, {});
+        note_uses(init);
+        for (int64_t h = 0; h < model_.heads; ++h) {
+            const double value = evaluate(init, values_of(h));
+            if (!(std::abs(value) <= std::numeric_limits<float>::max()))
+                throw FormulaError("the first value is not finite", 0, terms_[k].init.size());
+            values_[static_cast<size_t>(h)][input_of(k)] = value;
+        }
+    }
 }
 
 void BoundLaw::check_first_values(int64_t& stage) const {
@@ -248,6 +302,7 @@ Formula BoundLaw::stored_form(const Formula& part) const {
     };
     const Formula placed = rewrite(part, [&](const Formula& f) -> Formula {
         if (f->kind == Node::Kind::parameter) {
+            if (f->parameter >= parameters_.size()) return nullptr;
             const Parameter& p = parameters_[f->parameter];
             return p.learn == Sharing::fixed ? held(first_[f->parameter], p) : learned(f, p);
         }
@@ -270,6 +325,7 @@ CompiledTable BoundLaw::compile(const Formula& stored, Variable over) const {
     std::vector<Input> inputs;
     for (const Parameter& p : parameters_)
         inputs.push_back({.learned = true, .size = p.size, .by_head = p.learn == Sharing::head});
+    inputs.resize(inputs.size() + terms_.size(), {.learned = true, .token = true});
     return law::compile(stored, over, inputs);
 }
 

@@ -37,6 +37,13 @@ struct Stage {
     std::vector<size_t> parameters = {};  // indices into the parameters of the law
     bool of_factor = false;               // it changes the factor of z alone, and not what was added to it
 };
+// A number that a layer computes of each token for each head: a formula of x, of which w starts at random or at 0.
+struct Term {
+    std::string name, formula;
+    std::vector<size_t> parameters = {};  // as those of a stage
+    std::string init = "0";               // of b: a number, or a formula as Parameter::init has it
+    bool zero_weights = false;            // w starts at 0
+};
 // Formulas that share all parameters.
 std::vector<Stage> stages_of(const std::vector<std::string>& formulas, size_t parameters);
 
@@ -49,14 +56,18 @@ struct ModelNumbers {
 
 class BoundLaw {
   public:
-    // Throws FormulaError if a stage, or an init, is not valid; `stage` receives the index of the formula to
-    // blame, or -1 - i for the init of parameter i.
+    // Throws FormulaError if a stage, a term or an init is not valid. `stage` receives the index of the formula to blame,
+    // or -1 - i for the init of parameter i. The formulas of terms come after those of stages, then the inits of terms.
     BoundLaw(const std::vector<Stage>& stages, const std::vector<Parameter>& parameters,
-             const ModelNumbers& model, int64_t& stage);
+             const ModelNumbers& model, int64_t& stage, const std::vector<Term>& terms = {});
 
     const Law& law() const { return law_; }
     const std::vector<Parameter>& parameters() const { return parameters_; }
     const ModelNumbers& model() const { return model_; }
+    const std::vector<Term>& terms() const { return terms_; }
+    // Formulas have the x of term k as a parameter of this index.
+    size_t input_of(size_t term) const { return parameters_.size() + term; }
+    double first_bias(int64_t head, size_t term) const { return value(head, input_of(term)); }
     // Whether a formula or the first value of a parameter depends on the context trained on.
     bool uses_context() const { return uses_context_; }
     // Whether layers of one layout may have different tables.
@@ -117,6 +128,7 @@ class BoundLaw {
         const char* name;
         const Formula* formula;
         Variable over;
+        bool of_token = false;  // it reads terms
     };
     std::vector<Part> parts() const;
 
@@ -127,7 +139,16 @@ class BoundLaw {
     int64_t heads_of(const Formula& f) const;
     // With numbers for all that is known in a head but n, t and T, and constants folded. open: parameters that stay.
     Formula at_head(const Formula& f, int64_t head, const std::function<bool(size_t)>& open) const;
-    bool learns(size_t parameter) const { return parameters_[parameter].learn != Sharing::fixed; }
+    bool learns(size_t parameter) const {  // the x of a term is no parameter
+        return parameter < parameters_.size() && parameters_[parameter].learn != Sharing::fixed;
+    }
+    // first: the number of the first term to blame.
+    void put_terms(const TermPlaces& places, int64_t first, int64_t& stage);
+    void set_first_biases(int64_t first, int64_t& stage);
+    void note_uses(const Formula& f) {
+        uses_context_ = uses_context_ || uses(f, Variable::L);
+        uses_layer_ = uses_layer_ || uses(f, Variable::l);
+    }
     std::string first_not_finite(const Part& part, const Formula& f, int64_t longest) const;
     std::string first_negative_root(int64_t longest) const;
     bool moves(const Part& part, size_t parameter, int64_t longest) const;
@@ -136,11 +157,12 @@ class BoundLaw {
 
     Law law_;
     std::vector<Parameter> parameters_;
+    std::vector<Term> terms_;
     ModelNumbers model_;
     bool uses_context_ = false, uses_layer_ = false;
     std::vector<Formula> first_;  // value of each parameter; null for parity until it is found
     std::vector<std::optional<std::pair<double, double>>> drawn_;
-    std::vector<std::vector<double>> values_;  // [head][parameter]
+    std::vector<std::vector<double>> values_;  // [head][parameter, then b of each term]
 };
 
 }  // namespace longreach::law

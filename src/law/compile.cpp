@@ -20,6 +20,8 @@ class Compiler {
         if (f->kind == Node::Kind::number) return push({.op = LawOp::number, .operand = number_of(f)}, 0);
         if (f->kind == Node::Kind::variable && f->variable == over_) return push({.op = LawOp::entry}, 0);
         if (f->kind == Node::Kind::parameter && inputs_[f->parameter].learned) {
+            if (inputs_[f->parameter].token)
+                return push({.op = LawOp::token, .operand = token(f->parameter)}, 0);
             return push({.op = LawOp::parameter, .operand = parameter(f->parameter, f)}, 0);
         }
         if (!learns(f)) return push({.op = LawOp::table, .operand = table(f)}, 0);
@@ -70,6 +72,14 @@ class Compiler {
             throw FormulaError(fmt::format("more than {} learned parameters", LawProgram::most_inputs),
                                at->begin, at->end);
         return static_cast<int16_t>(it - out_.parameters.begin());
+    }
+    int16_t token(size_t index) {
+        auto it = std::find(out_.tokens.begin(), out_.tokens.end(), index);
+        if (it == out_.tokens.end()) it = out_.tokens.insert(it, index);
+        out_.by_head = true;
+        if (out_.tokens.size() > LawProgram::most_inputs)
+            throw FormulaError(fmt::format("more than {} terms", LawProgram::most_inputs), 0, 0);
+        return static_cast<int16_t>(it - out_.tokens.begin());
     }
     int16_t table(const Formula& f) {
         auto it = std::find_if(out_.tables.begin(), out_.tables.end(),

@@ -14,11 +14,13 @@ struct Input {
     double value = 0;      // not learned
     int64_t size = 1;      // learned; more than 1: a vector, read by lookup
     bool by_head = false;  // each head has its own
+    bool token = false;    // learned; a number of the token, not a parameter
 };
 
 struct CompiledTable {
     LawProgram program;
     std::vector<size_t> parameters;  // by operand: index of the parameter
+    std::vector<size_t> tokens;      // by operand: index among the inputs
     std::vector<Formula> tables;     // by operand: parts that learn nothing, to be tabulated over the entry
     bool learned = false;            // else `tables[0]` is the whole table
     bool by_head = false;            // its rows differ

@@ -13,7 +13,7 @@ namespace longreach::law {
 namespace {
 
 constexpr std::array<const char*, variable_count> variable_names = {
-    "dot", "z", "n", "t", "h", "H", "l", "layers", "d", "L", "T", "p", "m", "R", "theta"};
+    "dot", "z", "n", "t", "h", "H", "l", "layers", "d", "L", "T", "p", "m", "R", "theta", "x"};
 
 Formula make(Node node) {
     return std::make_shared<const Node>(std::move(node));

@@ -38,14 +38,18 @@ enum class Variable {
     m,       // angle: channel pair, from 0
     R,       // angle: rotated pairs
     theta,   // angle: frequency of the pair while training
+    x,       // term: what the head reads of the token
 };
-inline constexpr size_t variable_count = 15;
+inline constexpr size_t variable_count = 16;
 const char* name_of(Variable variable);
 
 // Variables of a score.
 inline constexpr Variable score_variables[] = {Variable::z, Variable::dot, Variable::n, Variable::t,
                                                Variable::h, Variable::H,   Variable::l, Variable::layers,
                                                Variable::d, Variable::L,   Variable::T};
+// Of a term.
+inline constexpr Variable term_variables[] = {Variable::x, Variable::h,      Variable::H, Variable::l,
+                                              Variable::d, Variable::layers, Variable::L};
 // Of the first value of a parameter.
 inline constexpr Variable init_variables[] = {Variable::h,      Variable::H, Variable::l,
                                               Variable::layers, Variable::d, Variable::L};
@@ -108,7 +112,8 @@ std::string underlined(std::string_view text, const FormulaError& error);
 // The text with the blamed part in brackets: one line, long texts cut around it.
 std::string marked(std::string_view text, const FormulaError& error);
 
-// variables: those that the formula may use. parameters: names that stand for numbers of their own. Throws
+// variables: those that the formula may use. parameters: names that stand for numbers of their own; "between(f)" is one
+// name, of the term f. Throws
 // FormulaError if the text is not a valid formula.
 Formula parse(std::string_view text, std::span<const Variable> variables,
               std::span<const std::string> parameters);
@@ -117,7 +122,18 @@ Formula parse(std::string_view text, std::span<const Variable> variables,
 Formula parse_finite(std::string_view text, std::span<const Variable> variables,
                      std::span<const std::string> parameters);
 
-// Why a parameter of a score cannot have this name; "": it can.
+// The name that stands for a term at the query, at the key, and summed over the tokens after the key up to the query.
+inline std::string at_query(const std::string& term) {
+    return term + "_q";
+}
+inline std::string at_key(const std::string& term) {
+    return term + "_k";
+}
+inline std::string between(const std::string& term) {
+    return "between(" + term + ")";
+}
+
+// Why a parameter of a score, or a term, cannot have this name; "": it can.
 std::string name_problem(std::string_view name);
 
 // Whether a text uses `name`, as a whole word.

@@ -136,6 +136,8 @@ constexpr FunctionRow rows_of_functions[] = {
      [](const Chain& c) { return c.whole * of(F::sigmoid, -c.x(0)) * c.dx(0); }},
     {F::softplus, "softplus", S::call, "x", "log(1 + e^x)",
      [](const Chain& c) { return of(F::sigmoid, c.x(0)) * c.dx(0); }},
+    {F::log_sigmoid, "log_sigmoid", S::call, "x", "-log(1 + e^-x)",
+     [](const Chain& c) { return of(F::sigmoid, -c.x(0)) * c.dx(0); }},
     {F::erf, "erf", S::call, "x", "2/sqrt(pi) times the integral of e^(-u^2) from u = 0 to x",
      [](const Chain& c) {
          return number(2 / std::sqrt(std::acos(-1.0))) * of(F::exp, -(c.x(0) * c.x(0))) * c.dx(0);

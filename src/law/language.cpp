@@ -25,7 +25,8 @@ constexpr std::array<std::string_view, variable_count> variables = {
     "position, from 0",
     "channel pair, from 0",
     "pairs that turn",
-    "frequency of the pair in training"};
+    "frequency of the pair in training",
+    "<w, what the layer reads of the token> + b, with a w and a b for every head"};
 
 }  // namespace
 

@@ -40,7 +40,7 @@ struct Linear {
 
 class Separator {
   public:
-    explicit Separator(Law& law) : law_(law) {}
+    Separator(Law& law, const TermPlaces& places) : law_(law), places_(places) {}
 
     Linear linear(const Formula& f, Variable z) {
         if (!uses(f, z)) return {number(0), f};
@@ -95,7 +95,7 @@ class Separator {
     // Nothing if f is not a product of a function of n and one of t.
     std::optional<Product> product(const Formula& f) const {
         const Formula one = number(1);
-        const bool by_row = uses(f, Variable::n), by_distance = uses(f, Variable::t);
+        const bool by_row = of_query(f), by_distance = uses(f, Variable::t);
         if (!by_row && !by_distance) return Product{f, one, one};
         if (!by_distance) return Product{one, f, one};
         if (!by_row) return Product{one, one, f};
@@ -111,7 +111,7 @@ class Separator {
             if (p) p->constant = -p->constant;
             return p;
         }
-        if (is_call(f, F::where) && !uses(x[0], Variable::n) && !uses(x[0], Variable::t)) {
+        if (is_call(f, F::where) && !of_query(x[0]) && !uses(x[0], Variable::t)) {
             const auto l = product(x[1]), r = product(x[2]);
             if (!l || !r) return std::nullopt;
             const auto join = [&](const Formula& a, const Formula& b) { return where(x[0], a, b); };
@@ -122,6 +122,7 @@ class Separator {
 
     void set_factor(const Formula& a) {
         const Formula one = number(1);
+        refuse_in_factor(a);
         if (const auto p = product(a)) {
             law_.row = p->row;
             law_.gain = p->gain;
@@ -147,7 +148,9 @@ class Separator {
                 break;
             if (i + 1 < factors.size()) continue;
             Formula of_row = number(0), of_distance = number(0);
-            if (!root || !sums(root->arguments[0], number(1), of_row, of_distance)) break;
+            if (!root || places_.reads(root, TermPlaces::query) ||
+                !sums(root->arguments[0], number(1), of_row, of_distance))
+                break;
             law_.row = row;
             law_.gain = of_distance;
             law_.row_square = of_row;
@@ -178,32 +181,79 @@ class Separator {
         return false;
     }
 
-    // The part of a summand that depends on t.
-    Formula bias(const Formula& f) {
-        if (!uses(f, Variable::t)) {
+    // What is added to z * factor: a function of t, one of the key, and sums between both.
+    struct Sum {
+        Formula bias = number(0), between = number(0), key = number(0);
+        // Of the parts of two sums.
+        template <class Join>
+        static Sum of(const Sum& a, const Sum& b, Join join) {
+            return {join(a.bias, b.bias), join(a.between, b.between), join(a.key, b.key)};
+        }
+        template <class Change>
+        Sum changed(Change change) const {
+            return {change(bias), change(between), change(key)};
+        }
+    };
+    Sum sum(const Formula& f) {
+        const bool by_distance = uses(f, Variable::t), by_row = of_query(f),
+                   by_key = places_.reads(f, TermPlaces::key),
+                   between = places_.reads(f, TermPlaces::between);
+        if (!by_distance && !by_key && !between) {
             if (!is_number(f, 0)) law_.cancelled.push_back(f);
-            return number(0);
+            return {};
         }
-        if (!uses(f, Variable::n) && !separable_sum(f)) return f;
+        const int kinds = by_distance + by_row + by_key + between;
+        if (kinds == 1 && !between && !separable_sum(f)) return by_key ? Sum{.key = f} : Sum{.bias = f};
+        if (f->kind == Node::Kind::parameter) return {.between = f};
         const auto& x = f->arguments;
-        const auto fixed = [](const Formula& g) { return !uses(g, Variable::n) && !uses(g, Variable::t); };
+        const auto fixed = [&](const Formula& g) {
+            return !uses(g, Variable::t) && !of_query(g) && !places_.reads(g, TermPlaces::key) &&
+                   !places_.reads(g, TermPlaces::between);
+        };
+        const auto joined = [&](const Sum& l, const Sum& r) {
+            return Sum::of(l, r, [&](const Formula& a, const Formula& b) {
+                return call(f->function, {a, b});
+            });
+        };
         if (is_call(f, F::add) || is_call(f, F::subtract)) {
-            const Formula l = bias(x[0]);
-            return call(f->function, {l, bias(x[1])});
+            const Sum l = sum(x[0]);
+            return joined(l, sum(x[1]));
         }
-        if (is_call(f, F::negate)) return -bias(x[0]);
-        if (is_call(f, F::multiply) && fixed(x[0])) return x[0] * bias(x[1]);
-        if (is_call(f, F::multiply) && fixed(x[1])) return bias(x[0]) * x[1];
-        if (is_call(f, F::divide) && fixed(x[1])) return bias(x[0]) / x[1];
+        if (is_call(f, F::negate)) return sum(x[0]).changed([](const Formula& a) { return -a; });
+        if (is_call(f, F::multiply) && fixed(x[0]))
+            return sum(x[1]).changed([&](const Formula& a) { return x[0] * a; });
+        if (is_call(f, F::multiply) && fixed(x[1]))
+            return sum(x[0]).changed([&](const Formula& a) { return a * x[1]; });
+        if (is_call(f, F::divide) && fixed(x[1]))
+            return sum(x[0]).changed([&](const Formula& a) { return a / x[1]; });
         if (is_call(f, F::where) && fixed(x[0])) {
-            const Formula l = bias(x[1]);
-            return where(x[0], l, bias(x[2]));
+            const Sum l = sum(x[1]);
+            return Sum::of(l, sum(x[2]),
+                           [&](const Formula& a, const Formula& b) { return where(x[0], a, b); });
         }
-        if (!uses(f, Variable::n)) return f;
+        if (kinds == 1 && !between) return by_key ? Sum{.key = f} : Sum{.bias = f};
+        if (between)
+            refuse(
+                "a sum between key and query may be multiplied by what is equal for all tokens alone; write "
+                "the rest into the term",
+                f);
+        if (by_key)
+            refuse("a summand may depend on the key alone, on t alone or on n alone: this mixes them", f);
         refuse("a summand without z may depend on t or on n, not on both: this mixes them", f);
     }
 
   private:
+    bool of_query(const Formula& f) const {
+        return uses(f, Variable::n) || places_.reads(f, TermPlaces::query);
+    }
+    void refuse_in_factor(const Formula& f) const {
+        for (const Formula& a : f->arguments) refuse_in_factor(a);
+        if (f->kind != Node::Kind::parameter) return;
+        if (places_.holds(f->parameter, TermPlaces::key))
+            refuse("a factor of z may depend on the query, not on the key", f);
+        if (places_.holds(f->parameter, TermPlaces::between))
+            refuse("a sum between key and query can be added to z, but not multiply it", f);
+    }
     static bool separable_sum(const Formula& f) { return is_call(f, F::add) || is_call(f, F::subtract); }
 
     // c*tanh(z/c) with the same number twice.
@@ -222,13 +272,22 @@ class Separator {
     }
 
     Law& law_;
+    const TermPlaces& places_;
 };
 
 }  // namespace
 
-Law separate(const std::vector<Formula>& stages, size_t& stage, const std::vector<bool>& of_factor) {
+bool TermPlaces::reads(const Formula& f, Place place) const {
+    if (terms == 0) return false;
+    if (f->kind == Node::Kind::parameter) return holds(f->parameter, place);
+    return std::any_of(f->arguments.begin(), f->arguments.end(),
+                       [&](const Formula& a) { return reads(a, place); });
+}
+
+Law separate(const std::vector<Formula>& stages, size_t& stage, const std::vector<bool>& of_factor,
+             const TermPlaces& places) {
     Law law;
-    Separator separator(law);
+    Separator separator(law, places);
     Linear whole{number(1), number(0)};
     for (stage = 0; stage < stages.size(); ++stage) {
         const Formula& f = stages[stage];
@@ -247,13 +306,17 @@ Law separate(const std::vector<Formula>& stages, size_t& stage, const std::vecto
         whole = {l.a * whole.a, alone ? whole.b : l.a * whole.b + l.b};
         // Checked stage by stage, so that a message points into the formula that is to blame.
         separator.set_factor(l.a);
-        separator.bias(l.b);
+        separator.sum(l.b);
     }
     law.cancelled.clear();
     law.row_square = nullptr;
     stage = stages.size() - 1;
     separator.set_factor(whole.a);
-    law.bias = separator.bias(whole.b);
+    const Separator::Sum added = separator.sum(whole.b);
+    law.bias = added.bias;
+    law.between = added.between;
+    law.key = added.key;
+    law.row_of_token = places.reads(law.row, TermPlaces::query);
     return law;
 }
 

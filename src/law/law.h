@@ -4,6 +4,11 @@
 //     score = row(n) * gain(t) * z + bias(t)              n keys counted for the query, t distance
 //     score = sqrt(gain(t) + row_square(n)) * z + ...     the one sum of both that the kernels know
 //
+// Terms are numbers that a layer computes of each token. Those of the query may stand in the factor row, those of the key
+// are a bias of the key, and sums of terms are taken over the tokens after the key up to the query:
+//
+//     score = ... + sum over j < i' <= i of between(i') + key(j)          query i, key j
+//
 // with z = softcap * tanh(z / softcap) first, if the formula says so. Summands without t are equal for all
 // keys of a query and cancel in the softmax.
 #pragma once
@@ -23,13 +28,27 @@ struct Law {
     double softcap = 0;   // 0: none
     Formula row, gain, bias;
     Formula row_square;              // null: none; else gain holds squares
+    Formula between, key;            // 0: none. Formulas of terms at one token
+    bool row_of_token = false;       // row reads terms of the query
     std::vector<Formula> cancelled;  // summands that were dropped
+};
+
+// The parameters from `first` on are terms: of each its value at the query, at the key, and its sum between both.
+struct TermPlaces {
+    enum Place { query, key, between, count };
+    size_t first = SIZE_MAX, terms = 0;
+    bool holds(size_t parameter, Place place) const {
+        return parameter >= first && (parameter - first) % count == static_cast<size_t>(place);
+    }
+    size_t term(size_t parameter) const { return (parameter - first) / count; }
+    bool reads(const Formula& f, Place place) const;
 };
 
 // stages: formulas that are applied in order; `z` of each is the score of the one before, and only the first
 // may use `dot`. of_factor: stages that change the factor of z alone, and not what was added to it. Throws FormulaError
 // if the score cannot be separated; `stage` then holds the index of the formula to blame.
-Law separate(const std::vector<Formula>& stages, size_t& stage, const std::vector<bool>& of_factor = {});
+Law separate(const std::vector<Formula>& stages, size_t& stage, const std::vector<bool>& of_factor = {},
+             const TermPlaces& places = {});
 
 // Refuses integrals whose arguments are not numbers, as they would take seconds for a table, and targets that have no
 // solution. number_of: the value of what depends on nothing but the model. of_n: n, too, may be an argument, since a

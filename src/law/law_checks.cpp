@@ -56,12 +56,16 @@ struct Storage {
 }  // namespace
 
 std::vector<BoundLaw::Part> BoundLaw::parts() const {
-    std::vector<Part> parts = {{"the factor of z", &law_.row, Variable::n},
+    std::vector<Part> parts = {{"the factor of z", &law_.row, Variable::n, law_.row_of_token},
                                {"the factor of z", &law_.gain, Variable::t},
                                {"the bias", &law_.bias, Variable::t}};
     if (law_.row_square) {
         parts[1].name = "the root in the factor of z";
         parts.push_back({parts[1].name, &law_.row_square, Variable::n});
+    }
+    if (!terms_.empty()) {
+        parts.push_back({"what is summed between key and query", &law_.between, Variable::n, true});
+        parts.push_back({"the bias of the key", &law_.key, Variable::n, true});
     }
     return parts;
 }
@@ -69,6 +73,7 @@ std::vector<BoundLaw::Part> BoundLaw::parts() const {
 std::string BoundLaw::written(const Formula& part) const {
     std::vector<std::string> names;
     for (const Parameter& p : parameters_) names.push_back(p.name);
+    for (const Term& t : terms_) names.push_back("x_" + t.name);
     return write(part, names);
 }
 
@@ -79,7 +84,7 @@ bool BoundLaw::uses_length() const {
 
 int64_t BoundLaw::heads_of(const Formula& f) const {
     if (uses(f, Variable::h)) return model_.heads;
-    for (size_t p = 0; p < parameters_.size(); ++p) {
+    for (size_t p = 0; p < values_[0].size(); ++p) {
         const bool equal = std::all_of(values_.begin(), values_.end(),
                                        [&](const auto& values) { return values[p] == values_[0][p]; });
         if (!equal && uses_parameter(f, p)) return model_.heads;
@@ -189,7 +194,8 @@ bool BoundLaw::moves(const Part& part, size_t parameter, int64_t longest) const 
 std::string BoundLaw::without_effect(size_t parameter, int64_t longest) const {
     if (std::string reason = unused(parameter); !reason.empty()) return reason;
     for (const Part& part : parts())
-        if (uses_parameter(*part.formula, parameter) && moves(part, parameter, longest)) return "";
+        if (uses_parameter(*part.formula, parameter) && (part.of_token || moves(part, parameter, longest)))
+            return "";
     return fmt::format("no score changes with it at any n and t up to {}", longest);
 }
 

@@ -152,6 +152,30 @@ std::vector<NamedLaw> laws_of_distance() {
     };
 }
 
+// What reads the tokens.
+std::vector<NamedLaw> laws_of_tokens() {
+    return {
+        {"forgetting",
+         "z + between(f)",
+         {},
+         "forgetting attention: a key fades by the gates f = sigmoid(x) of the tokens after it",
+         "lin2025fox",
+         {{.name = "f", .formula = "log_sigmoid(x)"}}},
+        {"cable",
+         "z - between(b)",
+         {},
+         "a distance that the tokens make: context-aware biases",
+         "veisi2025cable",
+         {{.name = "b", .formula = "softplus(x)"}}},
+        {"adaptive_logn",
+         "z * (delta + beta_q*log(n + 1)^gamma_q)",
+         {learned("delta", "1", Sharing::head)},
+         "a factor whose strength and power the query chooses: the temperature of ASEntmax",
+         "vasylenko2025",
+         {{.name = "beta", .formula = "softplus(x)"}, {.name = "gamma", .formula = "tanh(x)"}}},
+    };
+}
+
 // Mixtures, parts, and further forms of the laws above.
 std::vector<NamedLaw> other_laws() {
     const Parameter r = learned("r", "parity", Sharing::layer);
@@ -189,7 +213,7 @@ std::vector<NamedLaw> other_laws() {
 
 std::vector<NamedLaw> make_library() {
     std::vector<NamedLaw> all = laws_of_count();
-    for (const std::vector<NamedLaw>& more : {laws_of_distance(), other_laws()})
+    for (const std::vector<NamedLaw>& more : {laws_of_distance(), laws_of_tokens(), other_laws()})
         all.insert(all.end(), more.begin(), more.end());
     return all;
 }

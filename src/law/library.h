@@ -16,6 +16,7 @@ struct NamedLaw {
     const char* what;
     const char*
         sources;  // keys of configs/references.bib, separated by spaces; "" where this program is the source
+    std::vector<Term> terms = {};
 };
 
 const std::vector<NamedLaw>& library();

@@ -218,7 +218,42 @@ class Parser {
                          meant.empty() ? "; known are " + join(known, ", ") : meant),
              begin, end);
     }
+    // A term summed between key and query is one name.
+    Formula between(size_t begin) {
+        take("(");
+        skip_blanks();
+        const size_t from = at_;
+        while (at_ < text_.size() && (starts_name(text_[at_]) || is_digit(text_[at_]))) ++at_;
+        const std::string term(text_.substr(from, at_ - from));
+        skip_blanks();
+        if (at_ >= text_.size() || text_[at_] != ')')
+            fail("between takes the name of a term alone; write what is summed into the term", from,
+                 std::max(at_, from + 1));
+        Node n;
+        n.kind = Node::Kind::parameter;
+        const auto known = std::find(parameters_.begin(), parameters_.end(), law::between(term));
+        if (known == parameters_.end()) {
+            std::vector<std::string> terms;
+            for (const std::string& p : parameters_)
+                if (const std::string_view name = term_of(p); !name.empty()) terms.emplace_back(name);
+            fail(terms.empty() ? "between takes the name of a term, and there are no terms"
+                               : "between takes the name of a term: " + alternatives(terms),
+                 begin, std::max(at_, from + 1));
+        }
+        take(")");
+        n.parameter = static_cast<size_t>(known - parameters_.begin());
+        return spanning(std::move(n), begin, at_);
+    }
+    // The term that a name sums; "": it is the name of something else.
+    static std::string_view term_of(std::string_view name) {
+        if (!name.starts_with("between(")) return "";
+        name.remove_prefix(std::string_view("between(").size());
+        name.remove_suffix(1);
+        return name;
+    }
+
     Formula function(const std::string& word, size_t begin) {
+        if (word == "between") return between(begin);
         const FunctionRow* row = find_function(word);
         if (row == nullptr) {
             std::vector<std::string> known;
@@ -307,13 +342,14 @@ std::string name_problem(std::string_view name) {
         return fmt::format(
             "a name has letters, digits and _, does not begin with a digit, and is at most {} long",
             longest_name);
-    if (std::any_of(std::begin(score_variables), std::end(score_variables),
-                    [&](Variable v) { return name == name_of(v); }))
+    if (name == name_of(Variable::x) || std::any_of(std::begin(score_variables), std::end(score_variables),
+                                                    [&](Variable v) { return name == name_of(v); }))
         return "this is the name of a variable: choose another";
     if (std::any_of(std::begin(constants), std::end(constants),
                     [&](const Constant& c) { return name == c.name; }))
         return "this is the name of a constant: choose another";
-    if (find_function(name) != nullptr) return "this is the name of a function: choose another";
+    if (find_function(name) != nullptr || name == "between")
+        return "this is the name of a function: choose another";
     return "";
 }
 

@@ -27,7 +27,6 @@ AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int6
     source_->add_heads(table, !trained_angle(model, layer).growth.empty());
     score_ = ScoreLaw(table, model, layer);
     output_ = AttentionOutput(table, model, layer);
-    forget_ = ForgetGate(table, model, layer);
     index_ = KeyIndex(table, model, layer);
     if (config_.sink == SinkKind::learned)
         sink_ = table.add({name + "sink", {config_.heads}, InitRule{}, ParamGroup::scalar});
@@ -48,11 +47,11 @@ std::unique_ptr<Mixer::Memory> AttentionLayer::plan(Arena& arena, const std::str
         saved.far_keys = arena.activation(name + "far_keys", {tokens, value_width()});
     }
     saved.values = values_.plan(arena, name, tokens);
-    saved.score = score_.plan(arena, name, tokens, tables.score_rows(layer_));
+    saved.score_rows = tables.score_rows(layer_);
+    saved.score = score_.plan(arena, name, tokens, saved.score_rows);
     saved.o = arena.activation(name + "attention", {tokens, query_width()});
     saved.lse = arena.reserve(name + "lse", DType::f32, {config_.heads, tokens});
     saved.output = output_.plan(arena, name, tokens);
-    saved.forget = forget_.plan(arena, name, tokens);
     return memory;
 }
 
@@ -62,7 +61,7 @@ void AttentionLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, cons
     const int64_t tokens = size.tokens;
     const bool training = size.training;
     const int64_t longest = *std::max_element(size.lengths.begin(), size.lengths.end());
-    w.score = score_.plan_buffers(arena, tokens, longest, training);
+    w.score = score_.plan_buffers(arena, tokens, longest, saved.score_rows, training);
     source_->plan_workspace(*saved.source, arena, tokens, training);
     if (training || saved.index_chooses) w.index = index_.plan_workspace(arena, tokens, training);
     if (!training) return;
@@ -73,10 +72,8 @@ void AttentionLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, cons
     if (values_.mixes()) w.dvalues = arena.activation("dvalues", {tokens, value_width()});
     w.dout = arena.activation("dattention", {tokens, query_width()});
     w.output = output_.plan_workspace(arena, tokens);
-    w.forget = forget_.plan_workspace(arena, tokens);
 
     AttentionGradients g = score_.gradients(w.score, tokens);  // only the shapes count
-    g.forget = w.forget.dsums;
     if (sink_) g.sink = Tensor(nullptr, DType::f32, {config_.heads});
     int64_t bytes = 0;
     for (int64_t length : size.lengths)
@@ -104,7 +101,8 @@ AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, bool fi
     const bool visible = config_.score_count == ScoreCount::visible;
     const int64_t counted = run.position() - (visible ? reach_in(run.settings).first_key(run.position()) : 0);
     if (!run.decoding()) spec.row_start = run.masks.of(reach());
-    score_.apply(spec, run, tables.score, saved.score, saved.workspace.score, counted, fill);
+    score_.apply(spec, run, tables.score, {saved.score, saved.workspace.score, saved.kept_sums}, counted,
+                 fill);
     spec.sink = config_.sink == SinkKind::zero ? tables.zeros.first(config_.heads) : run.weight(sink_);
     spec.absolute_maxima = clips() && run.settings.absolute_maxima;
     if (!run.probing) {  // a probe looks at the model as trained
@@ -117,7 +115,7 @@ AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, bool fi
 void AttentionLayer::plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
                                    int64_t room) const {
     Saved& saved = static_cast<Saved&>(memory);
-    saved.kept_gates = forget_.plan_cache(arena, name, sequences, room);
+    saved.kept_sums = score_.plan_cache(arena, name, sequences, room, saved.score_rows);
     if (saved.index_chooses) saved.kept_index_keys = index_.plan_cache(arena, name, sequences, room);
     source_->plan_decoding(*saved.source, arena, name, sequences, room, bool(saved.far_keys));
 }
@@ -130,8 +128,8 @@ void AttentionLayer::forward(StepContext& run, const Memory& memory, Tensor y, W
     const Tensor qkv = saved.qkv.first_rows(n);
     const Tensor q = source_->parts_of(qkv).q, k = source_->parts_of(qkv).k;
     source_->forward(run, *saved.source, qkv, xn);
+    score_.read(run, saved.score, xn);
     AttentionSpec scores = spec(run, saved, true);
-    if (forget_) scores.forget = forget_.forward(run, saved.forget, saved.kept_gates, xn);
     if (saved.index_chooses && scores.top_k > 0)
         scores.index = index_.forward(run, saved.workspace.index, saved.kept_index_keys, xn, tables);
     if (tables.far_from > 0) {
@@ -189,17 +187,13 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     AttentionSpec scores = spec(run, saved, false);
     AttentionGradients also = score_.gradients(workspace.score, n);
     also.sink = run.gradient(sink_);
-    if (forget_) {
-        scores.forget = forget_.sums(saved.forget, n);
-        also.forget = forget_.gradient(workspace.forget, n);
-    }
     learn_index(run, memory, xn);
     run.ops.attention_backward(dq, dk, dv, also, workspace.attention, dout, o, lse, q, k, v, scores);
-    score_.backward(run, tables.score, workspace.score, also, scores.row_start);
+    score_.backward(run, tables.score, saved.score, workspace.score, also, scores.row_start);
     values_.backward(run, dprojected_values, dv, saved.values, own_values, shared);
     source_->backward(run, dxn, dqkv, qkv, *saved.source, xn, tables);
     output_.backward_input(run, dxn, workspace.output);
-    if (forget_) forget_.backward(run, dxn, saved.forget, workspace.forget, xn);
+    score_.backward_input(run, dxn, workspace.score, xn);
 }
 
 void AttentionLayer::learn_index(StepContext& run, const Memory& memory, const Tensor& xn) const {
@@ -208,7 +202,6 @@ void AttentionLayer::learn_index(StepContext& run, const Memory& memory, const T
     const int64_t n = run.batch.count();
     const Tensor qkv = saved.qkv.first_rows(n), lse = saved.lse.shaped({config_.heads, n});
     AttentionSpec scores = spec(run, saved, false);
-    if (forget_) scores.forget = forget_.sums(saved.forget, n);
     const auto [q, k, v] = source_->parts_of(qkv);
     index_.learn(run, run.index_losses, saved.workspace.index, xn, q, k, lse, scores,
                  tables_of(run.settings));

@@ -2,13 +2,12 @@
 //
 //     qkv = made of xn, q and k normed and turned  [N, Q], Q = (H + 2G) d; qkv_source.h
 //     v   = mixed and normed values                value_path.h
-//     c   = sums of the gates of xn                optional, forget_gate.h
+//     terms = formulas of xn                       optional, score_law.h
 //     o   = attention(q, k, v)                     [N, H d]; scores: attention_spec.h
 //     y  += output(o) Wo^T                         attention_output.h
 #pragma once
 
 #include "mixers/attention_output.h"
-#include "mixers/forget_gate.h"
 #include "mixers/key_index.h"
 #include "mixers/qkv_source.h"
 #include "mixers/score_law.h"
@@ -29,7 +28,6 @@ class AttentionLayer : public AttentionMixer {
         Tensor dvalues;     // [N, G d], if values are mixed
         Tensor dout;        // [N, H d]
         AttentionOutput::Workspace output;
-        ForgetGate::Workspace forget;
         KeyIndex::Workspace index;
         Tensor attention;  // workspace of the attention backward
     };
@@ -38,13 +36,13 @@ class AttentionLayer : public AttentionMixer {
         Tensor qkv;                    // [N, Q]: q, k and, unless values are mixed, v as attention reads them
         Tensor far_queries, far_keys;  // [N, H d], [N, G d] of far pairs; evaluation only
         ValuePath::Saved values;
+        ScoreRows score_rows;
         ScoreLaw::Saved score;
         Tensor o;    // [N, H d]
         Tensor lse;  // [H, N]
         AttentionOutput::Saved output;
-        ForgetGate::Saved forget;
         Workspace workspace;
-        Tensor kept_gates;           // ForgetGate::plan_cache
+        ScoreLaw::Cache kept_sums;
         bool index_chooses = false;  // keys, in evaluations
         Tensor kept_index_keys;      // KeyIndex::plan_cache, if it does
     };
@@ -92,7 +90,6 @@ class AttentionLayer : public AttentionMixer {
     ValuePath values_;
     ScoreLaw score_;
     AttentionOutput output_;
-    ForgetGate forget_;
     KeyIndex index_;
     double base_ = 1;  // factor of <q, k>
 };

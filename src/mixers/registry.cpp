@@ -36,7 +36,7 @@ std::unique_ptr<Mixer> attention(ParamTable& table, const ModelConfig& model, in
 constexpr std::string_view attention_fields[] = {
     ".kv_heads", ".latent",     ".window",      ".chunk",       ".angle",      ".angle_scaling", ".conv",
     ".qk",       ".bias",       ".score",       ".params",      ".score_base", ".score_count",   ".sink",
-    ".forget",   ".normaliser", ".index_heads", ".output_norm", ".gate"};
+    ".terms",    ".normaliser", ".index_heads", ".output_norm", ".gate"};
 constexpr std::string_view delta_fields[] = {".delta"};
 constexpr std::string_view simplicial_fields[] = {".simplicial"};
 

@@ -39,6 +39,19 @@ ScoreLaw::ScoreLaw(ParamTable& table, const ModelConfig& model, int64_t layer)
         param.rate = p.rate;
         parameters_[i] = table.share(std::move(param));
     }
+    const double bound = model.init.matrix_bound / std::sqrt(static_cast<double>(model.width));
+    for (size_t k = 0; k < score_->law.terms().size(); ++k) {
+        const law::Term& term = score_->law.terms()[k];
+        const std::string name = fmt::format("layers.{}.attention.terms.{}.", layer, term.name);
+        InitRule biases{.kind = InitRule::Kind::listed};
+        for (int64_t h = 0; h < heads_; ++h) biases.list.push_back(score_->law.first_bias(h, k));
+        Term& added = terms_.emplace_back();
+        added.weight = table.add({name + "weight",
+                                  {heads_, model.width},
+                                  term.zero_weights ? InitRule{} : InitRule{InitRule::Kind::uniform, bound},
+                                  ParamGroup::scalar});
+        added.bias = table.add({name + "bias", {heads_}, biases, ParamGroup::scalar});
+    }
 }
 
 ScoreLaw::Saved ScoreLaw::plan(Arena& arena, const std::string& name, int64_t tokens,
@@ -46,18 +59,38 @@ ScoreLaw::Saved ScoreLaw::plan(Arena& arena, const std::string& name, int64_t to
     Saved saved;
     if (rows.factor > 0) saved.factor = arena.reserve(name + "row_factor", DType::f32, {rows.factor, tokens});
     if (rows.square) saved.square = arena.reserve(name + "row_square", DType::f32, {1, tokens});
+    if (!terms_.empty())
+        saved.u = arena.activation(name + "terms", {tokens, static_cast<int64_t>(terms_.size()) * heads_});
+    if (rows.sums) saved.sums = arena.reserve(name + "term_sums", DType::f64, {heads_, tokens});
     return saved;
 }
 
-ScoreLaw::Buffers ScoreLaw::plan_buffers(Arena& arena, int64_t tokens, int64_t longest, bool training) const {
+ScoreLaw::Cache ScoreLaw::plan_cache(Arena& arena, const std::string& name, int64_t sequences, int64_t room,
+                                     const ScoreRows& rows) const {
+    if (!rows.sums) return {};
+    return {arena.reserve(name + "term_sums_cache", DType::f64, {heads_, sequences * room}),
+            arena.reserve(name + "term_totals", DType::f64, {heads_, sequences})};
+}
+
+ScoreLaw::Buffers ScoreLaw::plan_buffers(Arena& arena, int64_t tokens, int64_t longest, const ScoreRows& rows,
+                                         bool training) const {
     Buffers b;
+    const auto by_token = [&](const char* name) { return arena.reserve(name, DType::f32, {heads_, tokens}); };
+    if (rows.sums) {
+        b.between = by_token("term_between");
+        b.key = by_token("term_key");
+    }
+    if (training && !terms_.empty()) {
+        if (rows.sums) b.dsums = by_token("dterm_sums");
+        b.of_token = by_token("term_derivative");
+        b.du = arena.activation("dterms", {tokens, static_cast<int64_t>(terms_.size()) * heads_});
+    }
     if (!score_->learns()) return b;
     const auto table = [&](const char* name, const ScorePart& part, bool wanted) {
-        const int64_t rows = part.by_head ? heads_ : 1;
-        return wanted ? arena.reserve(name, DType::f32, {rows, longest}) : Tensor();
+        return wanted ? arena.reserve(name, DType::f32, {part.by_head ? heads_ : 1, longest}) : Tensor();
     };
     const ScorePart &row = score_->row, &gain = score_->gain, &bias = score_->bias;
-    b.row = table("row_table", row, row.learned());
+    b.row = table("row_table", row, row.learned() && !row.of_token);
     b.gain = table("distance_gain", gain, gain.learned());
     b.bias = table("distance_bias", bias, bias.learned());
     if (!training) return b;
@@ -89,15 +122,10 @@ Tensor ScoreLaw::entries(StepContext& run, const law::CompiledTable& value, cons
         return table.col_range(by_distance ? table.cols() - first - length : first, length);
     };
     if (!value.learned) return part(tables.filled);
-    LawSpec spec;
-    spec.program = value.program;
+    LawSpec spec = law_spec(run, value);
     spec.length = length;
     spec.first = static_cast<double>(first + (by_distance ? 0 : 1));
     spec.backwards = by_distance;
-    for (size_t i = 0; i < value.parameters.size(); ++i) {
-        spec.parameters[i] = run.weight(parameters_[value.parameters[i]]);
-        spec.sizes[i] = static_cast<int32_t>(score_->law.parameters()[value.parameters[i]].size);
-    }
     for (size_t i = 0; i < tables.inputs.size(); ++i)
         spec.tables[i] = tables.inputs[i].col_range(first, length);
     const Tensor rows = buffer.row_range(0, value.by_head ? heads_ : 1);
@@ -106,19 +134,84 @@ Tensor ScoreLaw::entries(StepContext& run, const law::CompiledTable& value, cons
     return to;
 }
 
-void ScoreLaw::apply(AttentionSpec& spec, StepContext& run, const ScoreTables& tables, const Saved& saved,
-                     const Buffers& buffers, int64_t entry, bool fill) const {
+LawSpec ScoreLaw::law_spec(const StepContext& run, const law::CompiledTable& value) const {
+    LawSpec spec;
+    spec.program = value.program;
+    for (size_t i = 0; i < value.parameters.size(); ++i) {
+        spec.parameters[i] = run.weight(parameters_[value.parameters[i]]);
+        spec.sizes[i] = static_cast<int32_t>(score_->law.parameters()[value.parameters[i]].size);
+    }
+    return spec;
+}
+
+void ScoreLaw::read(StepContext& run, const Saved& saved, const Tensor& xn) const {
+    for (size_t k = 0; k < terms_.size(); ++k) {
+        const Tensor x = columns(saved.u.first_rows(run.batch.count()), k);
+        run.ops.linear(x, xn, run.matrix(terms_[k].weight), Write::set);
+        run.ops.add_bias(x, run.weight(terms_[k].bias));
+    }
+}
+
+Tensor ScoreLaw::of_tokens(StepContext& run, const law::CompiledTable& value, const ProgramTables& tables,
+                           const Tensor& to, const ByToken& at) const {
+    const int64_t n = run.batch.count(), length = run.batch.length;
+    if (!value.learned) {
+        run.ops.law_rows(to, tables.filled.col_range(at.first, length), at.queries);
+        return to;
+    }
+    LawSpec spec = law_spec(run, value);
+    spec.first = static_cast<double>(at.first + 1);
+    spec.by_token = at.queries;
+    for (size_t i = 0; i < value.tokens.size(); ++i)
+        spec.tokens[i] = columns(at.saved.u.first_rows(n), value.tokens[i] - score_->law.parameters().size());
+    for (size_t i = 0; i < tables.inputs.size(); ++i)
+        spec.tables[i] = tables.inputs[i].col_range(at.first, length);
+    run.ops.evaluate_law(to, spec);
+    return to;
+}
+
+void ScoreLaw::apply_sums(AttentionSpec& spec, StepContext& run, const ScoreTables& tables,
+                          const Memory& memory, const ByToken& at, bool fill) const {
+    const LayerScore& s = *tables.score;
+    const int64_t n = run.batch.count(), length = run.batch.length;
+    const Tensor all = memory.saved.sums.shaped({heads_, n});
+    spec.forget = all;
+    if (!fill) return;
+    const auto part = [&](const ScorePart& p, const PartTables& of, const Tensor& buffer) {
+        return p.of_token ? of_tokens(run, p.value, of.value, buffer.shaped({heads_, n}), at) : Tensor();
+    };
+    const Tensor between = part(s.between, tables.between, memory.buffers.between),
+                 key = part(s.key, tables.key, memory.buffers.key);
+    if (run.generation != nullptr) {
+        const int64_t sequences = run.batch.sequences;
+        const Tensor kept = memory.cache.sums.shaped({heads_, sequences * run.generation->room});
+        run.ops.running_sums(kept, memory.cache.total.shaped({heads_, sequences}), between, key, length,
+                             run.position());
+        if (run.decoding()) {
+            spec.forget = kept;
+            return;
+        }
+    }
+    run.ops.running_sums(all, Tensor(), between, key, length, 0);
+}
+
+void ScoreLaw::apply(AttentionSpec& spec, StepContext& run, const ScoreTables& tables, const Memory& memory,
+                     int64_t entry, bool fill) const {
+    const auto& [saved, buffers, cache] = memory;
     const LayerScore& s = *tables.score;
     const int64_t n = run.batch.count(), length = run.batch.length;
     const LawEntries queries{.length = length, .start = count_start(run, spec.row_start)};
     const int64_t first = run.decoding() ? entry : 0;
     if (s.has_row) {
         spec.row_factor = saved.factor.shaped({s.row.by_head ? heads_ : 1, n});
-        if (fill)
+        if (fill && s.row.of_token)
+            of_tokens(run, s.row.value, tables.row.value, spec.row_factor, {saved, queries, first});
+        else if (fill)
             run.ops.law_rows(spec.row_factor,
                              entries(run, s.row.value, tables.row.value, buffers.row, false, first, length),
                              queries);
     }
+    if (s.has_sums) apply_sums(spec, run, tables, memory, {saved, queries, first}, fill);
     if (s.has_distance) {
         const int64_t distances = run.position() + length;
         spec.distance_gain = entries(run, s.gain.value, tables.gain.value, buffers.gain, true, 0, distances);
@@ -138,14 +231,16 @@ void ScoreLaw::apply(AttentionSpec& spec, StepContext& run, const ScoreTables& t
 AttentionGradients ScoreLaw::gradients(const Buffers& b, int64_t tokens) const {
     AttentionGradients g;
     if (b.drow) g.row_factor = b.drow.shaped({heads_, tokens});
+    if (b.dsums) g.forget = b.dsums.shaped({heads_, tokens});
     g.distance_gain = b.dgain;
     g.distance_bias = b.dbias;
     return g;
 }
 
-void ScoreLaw::backward(StepContext& run, const ScoreTables& tables, const Buffers& buffers,
-                        const AttentionGradients& gradients, const Tensor& row_start) const {
-    const int64_t length = run.batch.length;
+void ScoreLaw::backward(StepContext& run, const ScoreTables& tables, const Saved& saved,
+                        const Buffers& buffers, const AttentionGradients& gradients,
+                        const Tensor& row_start) const {
+    const int64_t n = run.batch.count(), length = run.batch.length;
     const auto part = [&](const ScorePart& p, const PartTables& of, const Tensor& gradient,
                           bool by_distance) {
         if (!gradient) return;
@@ -162,9 +257,44 @@ void ScoreLaw::backward(StepContext& run, const ScoreTables& tables, const Buffe
                                  by_distance ? last(gradient) : gradient, entries_of, elements);
         }
     };
-    part(score_->row, tables.row, gradients.row_factor, false);
+    const ByToken at{saved, {length, count_start(run, row_start)}, 0};
+    std::vector<bool> written(terms_.size(), false);
+    const auto part_of_tokens = [&](const ScorePart& p, const PartTables& of, const Tensor& gradient) {
+        for (size_t i = 0; i < p.derivatives.size(); ++i) {
+            const ScorePart::Derivative& d = p.derivatives[i];
+            const Tensor derivative =
+                of_tokens(run, d.value, of.derivatives[i], buffers.of_token.shaped({heads_, n}), at);
+            if (d.parameter < parameters_.size()) {
+                run.ops.law_gradient(run.gradient(parameters_[d.parameter]), derivative, gradient, {},
+                                     Tensor());
+                continue;
+            }
+            const size_t term = d.parameter - parameters_.size();
+            run.ops.term_gradient(columns(buffers.du.first_rows(n), term), derivative, gradient,
+                                  written[term] ? Write::add : Write::set);
+            written[term] = true;
+        }
+    };
+    if (score_->row.of_token)
+        part_of_tokens(score_->row, tables.row, gradients.row_factor);
+    else
+        part(score_->row, tables.row, gradients.row_factor, false);
     part(score_->gain, tables.gain, gradients.distance_gain, true);
     part(score_->bias, tables.bias, gradients.distance_bias, true);
+    if (score_->key.of_token) part_of_tokens(score_->key, tables.key, gradients.forget);
+    if (!score_->between.of_token) return;
+    const Tensor dbetween = buffers.between.shaped({heads_, n});  // free after the forward pass
+    run.ops.running_sums_backward(dbetween, gradients.forget, length);
+    part_of_tokens(score_->between, tables.between, dbetween);
+}
+
+void ScoreLaw::backward_input(StepContext& run, Tensor dxn, const Buffers& buffers, const Tensor& xn) const {
+    for (size_t k = 0; k < terms_.size(); ++k) {
+        const Tensor du = columns(buffers.du.first_rows(run.batch.count()), k);
+        run.ops.add_bias_backward(run.gradient(terms_[k].bias), du);
+        run.weight_gradient(terms_[k].weight, du, xn);
+        run.ops.linear_backward_input(dxn, du, run.matrix(terms_[k].weight), Write::add);
+    }
 }
 
 }  // namespace longreach::model

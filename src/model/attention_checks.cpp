@@ -43,7 +43,6 @@ struct AttentionRules : LayoutRules {
         };
         only_softmax(a.sink != SinkKind::none, ".sink",
                      "stick-breaking needs no sink: it may leave weight unassigned");
-        only_softmax(a.forget != ForgetKind::none, ".forget", "forget gates need the softmax");
         only_softmax(a.window == 1, ".window",
                      "a stick-breaking query does not see its own key, so a window of 1 holds none");
         only_softmax(a.chunk == 1, ".chunk",

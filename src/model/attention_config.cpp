@@ -62,6 +62,15 @@ void ScoreParameterConfig::fields(config::Fields& f) {
     f.number("lr", lr, {.min = 0, .max = 1e6, .open_min = true}, {"factor of its learning rate"});
 }
 
+void TermConfig::fields(config::Fields& f) {
+    f.text(
+        "value", value,
+        {"a formula of x = <w, what the layer reads> + b, with a w and a b for every head; \"\": as the law "
+         "has it"});
+    f.any("init", init, {"first value of b: a number, or a formula of h, H, l, layers, d and L; null: 0"});
+    f.flag("zero_init", zero_init, {"w starts at 0, not at random"});
+}
+
 void QkConfig::fields(config::Fields& f) {
     f.choice<QkKind>(
         "kind", kind,
@@ -230,8 +239,18 @@ void AttentionConfig::fields(config::Fields& f) {
                    "a list of both, applied in order; null: z",
            .of_library = true,
            .also = "scale distance softcap"});
-    f.variations("params", params, ScoreParameterConfig(),
-                 {"parameters of the formulas in score and angle, by name"});
+    f.variations(
+        "params", params, ScoreParameterConfig(),
+        {.help = "parameters of the formulas in score and angle, by name; a number or a text is an init",
+         .main = "init"});
+    f.variations(
+        "terms", terms, TermConfig(),
+        {.help =
+             "numbers that the layer computes of each token for the formulas in score, by name: NAME_q is "
+             "that of the query, NAME_k that of the key, between(NAME) their sum over the tokens after "
+             "the key up to the query; a text is a value",
+         .also = "forget",
+         .main = "value"});
     f.number("score_base", score_base, non_negative,
              {"factor of <q, k> in the model without a law, 0: 1/sqrt(head_dim), or 1 where qk.kind says so; "
               "where a parameter starts at parity it sets what parity means"});
@@ -247,13 +266,6 @@ void AttentionConfig::fields(config::Fields& f) {
          {SinkKind::zero, "zero", "the softmax denominator has one more term, exp(0)", "a sink of score 0"},
          {SinkKind::learned, "learned", "exp(s), s learned per head from 0", "a learned sink per head"}},
         {.help = "attention that goes nowhere", .sources = "openai2025gptoss"});
-    f.choice<ForgetKind>("forget", forget,
-                         {{ForgetKind::none, "none"},
-                          {ForgetKind::head, "head",
-                           "scores gain the sum of log f over the positions behind the key up to the query; "
-                           "f = sigmoid(<w, x> + b) per head from the attention's input x",
-                           "a forget gate per head", "lin2025fox"}},
-                         {"forget gates: weights fade by the content between key and query"});
     f.choice<Normaliser>(
         "normaliser", normaliser,
         {{Normaliser::softmax, "softmax", "exp(score) over their sum"},

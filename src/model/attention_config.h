@@ -62,6 +62,14 @@ struct ScoreParameterConfig {
     void fields(config::Fields& f);
 };
 
+// A number that the layer computes of each token for each head, for the formulas in `score`.
+struct TermConfig {
+    std::string value{};  // a formula of x; "": as the law has it
+    json::Value init{};   // of b; null: as the law has it, else 0
+    bool zero_init = false;
+    void fields(config::Fields& f);
+};
+
 enum class ScoreCount { automatic, sequence, document, visible };
 
 enum class AttentionBias { none, qkv, all };
@@ -90,8 +98,6 @@ struct ConvConfig {
     bool queries = true, keys = true, values = true;
     void fields(config::Fields& f);
 };
-
-enum class ForgetKind { none, head };
 
 enum class Normaliser { softmax, stick_breaking };
 
@@ -133,6 +139,7 @@ struct AttentionConfig {
     AttentionBias bias = AttentionBias::none;
     json::Value score;  // null: z; a formula, the name of a law, or a list of them
     std::map<std::string, ScoreParameterConfig> params;
+    std::map<std::string, TermConfig> terms;
     double score_base = 0;  // s_base of the model without a law; 0: the default of qk.kind
     ScoreCount score_count = ScoreCount::automatic;  // what n counts
     SinkKind sink = SinkKind::none;
@@ -141,7 +148,6 @@ struct AttentionConfig {
     GateConfig gate;
     bool pre_norm = true;
     bool post_norm = false;
-    ForgetKind forget = ForgetKind::none;
     Normaliser normaliser = Normaliser::softmax;
     int64_t index_heads = 0;  // of an index of keys; 0: none
     DeltaConfig delta;

@@ -61,6 +61,7 @@ class Builder {
     explicit Builder(const AttentionConfig& attention) : a_(attention) {}
 
     ScoreText text(const ScoreChange& change) {
+        for (const auto& [name, config] : a_.terms) add_term({.name = name, .formula = ""}, ".score");
         if (a_.score.is_null())
             add_stage("z", {}, ".score");
         else
@@ -122,6 +123,7 @@ class Builder {
         const law::NamedLaw* named = law::find_law(written);
         std::vector<size_t> parameters;
         if (named != nullptr) {
+            for (const law::Term& term : named->terms) add_term(term, key);
             for (const law::Parameter& p : named->parameters) {
                 if (find(p.name) != nullptr)
                     throw ScoreError(
@@ -139,6 +141,40 @@ class Builder {
             parameters.push_back(known != nullptr ? *known : configured({.name = name, .init = ""}));
         }
         add_stage(written, std::move(parameters), key);
+    }
+
+    // A term as a law has it, with what the config says of it.
+    void add_term(law::Term term, const std::string& key) {
+        const std::string section = ".terms." + term.name;
+        if (const std::string problem = law::name_problem(term.name); !problem.empty())
+            throw ScoreError(problem, section);
+        const auto known = std::find_if(out_.terms.begin(), out_.terms.end(),
+                                        [&](const law::Term& t) { return t.name == term.name; });
+        const bool again = known != out_.terms.end();
+        if (again && !known->formula.empty() && !term.formula.empty() && !a_.terms.contains(term.name))
+            throw ScoreError(
+                fmt::format("two laws have a term {}: write one of them as a formula", term.name), key);
+        if (const auto it = a_.terms.find(term.name); it != a_.terms.end()) {
+            const TermConfig& c = it->second;
+            if (!c.value.empty()) term.formula = c.value;
+            if (const std::string* init = c.init.to_string())
+                term.init = *init;
+            else if (const std::optional<double> number = c.init.to_number())
+                term.init = text_of(*number);
+            else if (!c.init.is_null())
+                throw ScoreError("expected a number or a formula", section + ".init");
+            term.zero_weights = term.zero_weights || c.zero_init;
+        }
+        for (const auto& [name, unused] : a_.params)
+            if (law::mentions(term.formula, name)) {
+                const size_t* parameter = find(name);
+                term.parameters.push_back(parameter != nullptr ? *parameter
+                                                               : configured({.name = name, .init = ""}));
+            }
+        if (again)
+            *known = std::move(term);
+        else
+            out_.terms.push_back(std::move(term));
     }
 
     const size_t* find(const std::string& name) const {
@@ -209,10 +245,16 @@ class Builder {
 law::BoundLaw bind(const ScoreText& text, const law::ModelNumbers& numbers) {
     int64_t blamed = 0;
     try {
-        return {text.stages, text.parameters, numbers, blamed};
+        return {text.stages, text.parameters, numbers, blamed, text.terms};
     } catch (const law::FormulaError& e) {
         if (blamed >= 0) {
-            const auto stage = static_cast<size_t>(blamed);
+            auto stage = static_cast<size_t>(blamed);
+            if (stage >= text.stages.size()) {
+                stage -= text.stages.size();
+                const law::Term& term = text.terms[stage % text.terms.size()];
+                if (stage < text.terms.size()) rethrow(e, term.formula, ".terms." + term.name);
+                rethrow(e, term.init, ".terms." + term.name + ".init");
+            }
             const std::string& formula = text.stages[stage].formula;
             if (const std::string meant = law::law_meant(formula); !meant.empty())
                 throw ScoreError(fmt::format("no law is named {}: did you mean {}?", formula, meant),
@@ -228,11 +270,18 @@ ScorePart part_of(const law::BoundLaw& law, const law::Formula& formula, law::Va
     ScorePart part{law.stored_form(formula), {}};
     part.value = law.compile(part.formula, over);
     part.by_head = part.value.by_head;
-    for (const size_t p : part.value.learned ? part.value.parameters : std::vector<size_t>()) {
+    part.of_token = !part.value.tokens.empty();
+    std::vector<size_t> learned = part.value.tokens;
+    if (part.value.learned)
+        learned.insert(learned.end(), part.value.parameters.begin(), part.value.parameters.end());
+    for (const size_t p : learned) {
         const law::Formula d = law::derivative(part.formula, p);
         if (law::is_number(d, 0)) continue;
         law::Formula element;
-        if (law.parameters()[p].size > 1) element = law::index_of(part.formula, p);
+        if (p < law.parameters().size() && law.parameters()[p].size > 1) {
+            if (part.of_token) throw law::FormulaError("a vector cannot stand next to a term", 0, 0);
+            element = law::index_of(part.formula, p);
+        }
         part.derivatives.push_back({p, d, law.compile(d, over), element});
     }
     return part;
@@ -250,10 +299,51 @@ std::string full_name(const ModelConfig& model, int64_t layer, Sharing sharing, 
     return layout.empty() ? "attention." + tensor : "layouts." + layout + "." + tensor;
 }
 
+bool uses(const ScorePart& part, size_t parameter) {
+    return part.formula && law::uses_parameter(part.formula, parameter);
+}
+
 bool in_row_alone(const LayerScore& s, size_t parameter) {
-    for (const ScorePart* part : {&s.gain, &s.bias, &s.square})
-        if (part->formula && law::uses_parameter(part->formula, parameter)) return false;
-    return true;
+    return !uses(s.gain, parameter) && !uses(s.bias, parameter) && !uses(s.square, parameter);
+}
+
+// Whether a score has a derivative by a parameter, or by the x of a term.
+bool learns(const LayerScore& s, size_t parameter) {
+    const std::array parts = s.parts();
+    return std::any_of(parts.begin(), parts.end(), [&](const ScorePart* part) {
+        return std::any_of(part->derivatives.begin(), part->derivatives.end(),
+                           [&](const auto& d) { return d.parameter == parameter; });
+    });
+}
+
+constexpr const char* cannot_learn =
+    "cannot learn: its gradient is 0, because it stands only inside floor, ceil or a comparison";
+
+void check_terms(const LayerScore& s, const ScoreText& text, const AttentionConfig& a) {
+    for (size_t k = 0; k < text.terms.size(); ++k) {
+        const std::string key = ".terms." + text.terms[k].name;
+        const size_t x = s.law.input_of(k);
+        const std::array parts = s.parts();
+        if (std::none_of(parts.begin(), parts.end(), [&](const ScorePart* part) { return uses(*part, x); })) {
+            for (const law::Formula& summand : s.law.law().cancelled)
+                if (law::uses_parameter(summand, x))
+                    throw ScoreError(
+                        fmt::format("{} is equal for all keys of a query and cancels in the softmax",
+                                    s.law.written(summand)),
+                        key);
+            throw ScoreError(fmt::format("no formula uses {0}_q, {0}_k or between({0})", text.terms[k].name),
+                             key);
+        }
+        if (!learns(s, x)) throw ScoreError(cannot_learn, key);
+    }
+    if (!s.has_sums) return;
+    if (a.normaliser != Normaliser::softmax)
+        throw ScoreError("a bias by token needs the softmax", text.keys.back());
+    if (a.sink != SinkKind::none && !law::is_number(s.key.formula, 0))
+        throw ScoreError(
+            "a bias of the key is computed up to a number for each query, which cancels in the softmax, but not "
+            "against a sink",
+            text.keys.back());
 }
 
 void check_parameters(const LayerScore& s, const ScoreText& text) {
@@ -268,16 +358,9 @@ void check_parameters(const LayerScore& s, const ScoreText& text) {
         if ((p.learn == Sharing::model || p.learn == Sharing::layout) && law::uses(first, law::Variable::l))
             throw ScoreError("differs by layer, but layers share this parameter: set learn to layer or head",
                              key + ".init");
-        const auto learns = [&](const ScorePart& part) {
-            return std::any_of(part.derivatives.begin(), part.derivatives.end(),
-                               [&](const auto& d) { return d.parameter == i; });
-        };
         if (s.has_square && !in_row_alone(s, i))
             throw ScoreError("cannot learn: the kernels have no gradient of sqrt of a sum over n and t", key);
-        if (!learns(s.row) && !learns(s.gain) && !learns(s.bias))
-            throw ScoreError(
-                "cannot learn: its gradient is 0, because it stands only inside floor, ceil or a comparison",
-                key);
+        if (!learns(s, i)) throw ScoreError(cannot_learn, key);
     }
 }
 
@@ -306,6 +389,7 @@ std::string written_out(const ScoreText& text) {
         line += fmt::format("{}{}", i == 0 ? "" : ", then ", text.stages[i].formula);
     for (const law::Parameter& p : text.parameters)
         line += fmt::format("; {} = {}{}", p.name, p.init, law::learned(p.learn));
+    for (const law::Term& t : text.terms) line += fmt::format("; {} = {} by token", t.name, t.formula);
     return line;
 }
 
@@ -360,6 +444,8 @@ LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChang
         s.gain = part_of(s.law, l.gain, law::Variable::t);
         s.bias = part_of(s.law, l.bias, law::Variable::t);
         if (l.row_square) s.square = part_of(s.law, l.row_square, law::Variable::n);
+        s.between = part_of(s.law, l.between, law::Variable::n);
+        s.key = part_of(s.law, -l.key, law::Variable::n);
     } catch (const law::FormulaError& e) {
         if (text.stages.size() > 1) throw ScoreError(e.what(), ".score");  // whose text it is, is not known
         rethrow(e, text.stages.back().formula, text.keys.back());
@@ -367,15 +453,16 @@ LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChang
     s.has_row = !is_one(s.row);
     s.has_square = l.row_square != nullptr;  // beside it the kernels read the gain, also of 1
     s.has_distance = s.has_square || !is_one(s.gain) || !law::is_number(s.bias.formula, 0);
+    s.has_sums = s.between.of_token || s.key.of_token;
     s.counts = law::uses(s.row.formula, law::Variable::n) || s.has_square;
     // A formula with l may leave a parameter out in this layer. What no layer uses is refused by check_scores.
     for (size_t i = 0; i < s.tensors.size(); ++i) {
-        const auto uses = [&](const ScorePart& part) {
-            return part.formula && law::uses_parameter(part.formula, i);
-        };
-        if (!uses(s.row) && !uses(s.gain) && !uses(s.bias) && !uses(s.square)) s.tensors[i].clear();
+        const std::array parts = s.parts();
+        if (std::none_of(parts.begin(), parts.end(), [&](const ScorePart* part) { return uses(*part, i); }))
+            s.tensors[i].clear();
     }
     check_parameters(s, text);
+    check_terms(s, text, a);
     if (a.sink != SinkKind::none && s.has_square)
         throw ScoreError(
             "sqrt of a sum over n and t is computed up to a number for each query, which cancels in the "

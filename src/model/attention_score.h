@@ -1,6 +1,7 @@
 // The score of a layer as one law: the formulas and names under `score`, with `params`.
 #pragma once
 
+#include <array>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ struct ScoreText {
     std::vector<std::string> keys;
     std::vector<law::Parameter> parameters;
     std::vector<std::string> tensors;  // of each parameter that learns: its name in the model's files
+    std::vector<law::Term> terms;
 };
 ScoreText score_text(const AttentionConfig& attention, const ScoreChange& change = {});
 
@@ -30,14 +32,15 @@ std::string written_out(const ScoreText& text);
 struct ScorePart {
     law::Formula formula;  // of n or t, h, T and stored parameters
     law::CompiledTable value;
-    struct Derivative {  // by a stored parameter
-        size_t parameter;
+    struct Derivative {    // by a stored parameter
+        size_t parameter;  // or the x of a term: BoundLaw::input_of
         law::Formula formula;
         law::CompiledTable value;
         law::Formula element;  // of a vector: index of the element that an entry reads
     };
     std::vector<Derivative> derivatives{};
-    bool by_head = false;  // the table has a row for each head
+    bool by_head = false;   // the table has a row for each head
+    bool of_token = false;  // it reads terms: a number for each token and head, not a table
     bool learned() const { return value.learned; }
 };
 
@@ -51,8 +54,13 @@ struct LayerScore {
     bool has_row = false;                       // the row factor is not 1
     bool has_distance = false;                  // gain is not 1, or bias not 0, or a square is added
     bool has_square = false;
-    bool counts = false;  // something depends on n
-    bool learns() const { return row.learned() || gain.learned() || bias.learned(); }
+    ScorePart between{},
+        key{};  // of terms; key: the bias of the key with its sign turned, as AttentionSpec::forget has it
+    bool has_sums = false;  // one of them is not 0
+    bool counts = false;    // something depends on n
+    bool learns() const { return row.learned() || gain.learned() || bias.learned() || has_sums; }
+    // All parts; those that the layer does not have are empty or constant.
+    std::array<const ScorePart*, 6> parts() const { return {&row, &gain, &bias, &square, &between, &key}; }
 };
 // The parameters of formulas that `change` adds do not learn. Throws ScoreError.
 LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChange& change = {});

@@ -130,6 +130,10 @@ ScoreTables Tables::plan_score(Arena& arena, const LayerScore& score) {
     ScoreTables tables{.score = &score};
     if (score.has_row) tables.row = part(score.row, law::Variable::n);
     if (score.has_square) tables.square = part(score.square, law::Variable::n);
+    if (score.has_sums) {
+        tables.between = part(score.between, law::Variable::n);
+        tables.key = part(score.key, law::Variable::n);
+    }
     if (!score.has_distance) return tables;
     tables.gain = part(score.gain, law::Variable::t);
     tables.bias = part(score.bias, law::Variable::t);
@@ -212,6 +216,7 @@ ScoreRows Tables::score_rows(int64_t layer) const {
         if (score->has_row)
             rows.factor = std::max<int64_t>(rows.factor, score->row.by_head ? score->law.model().heads : 1);
         rows.square = rows.square || score->has_square;
+        rows.sums = rows.sums || score->has_sums;
     }
     return rows;
 }

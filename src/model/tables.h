@@ -48,12 +48,12 @@ struct ScoreTables {
     const LayerScore* score = nullptr;
     double factor = 1;        // of s_base
     double bias_of_gain = 0;  // as in AttentionSpec
-    PartTables row{}, gain{}, bias{}, square{};
+    PartTables row{}, gain{}, bias{}, square{}, between{}, key{};
 };
 // What the tables by query must have room for, at any length.
 struct ScoreRows {
     int64_t factor = 0;  // rows of the row factor, 1 or H; 0: there is none
-    bool square = false;
+    bool square = false, sums = false;
 };
 
 // The tables of one layer; a tensor is empty if the layer has no such table.

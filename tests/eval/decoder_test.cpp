@@ -2,6 +2,7 @@
 #include "eval/decoding.h"
 #include "model/delta_models.h"
 #include "model/gau_models.h"
+#include "model/term_models.h"
 #include "model/random_models.h"
 #include "model/key_index_models.h"
 #include "model/simplicial_models.h"
@@ -43,8 +44,8 @@ template <class Cpu>
 Sum decode_small_models(Cpu cpu) {
     Sum sum;
     uint32_t i = 0;
-    for (const auto& models :
-         {small_models(), small_variants(), gau_models(), simplicial_models(), key_index_models()})
+    for (const auto& models : {small_models(), small_variants(), gau_models(), term_models(),
+                               simplicial_models(), key_index_models()})
         for (const SmallModel& small : models) {
             CAPTURE(small.name);
             // Prompts of one token, shorter and longer than convolutions, windows and chunks.

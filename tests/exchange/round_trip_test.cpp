@@ -195,8 +195,8 @@ TEST_CASE("a model that neither a class nor the code expresses is refused by the
     };
     CHECK(refused(section(R"("conv": {"size": 3})")) ==
           message("model.attention: conv.size", "model.attention: conv.size"));
-    CHECK(refused(section(R"("forget": "head")")) ==
-          message("model.attention: forget", "model.attention: forget"));
+    CHECK(refused(section(R"("score": "forgetting")")) ==
+          message("model.attention: score", "model.attention: a score that reads tokens (terms)"));
     CHECK(refused(section(R"("mixer": "gdn")")) ==
           message("model.attention: mixer", "model.attention: mixer"));
     CHECK(contains(refused(section(R"("score": "si_interp")")), "(si_interp)"));

@@ -67,6 +67,53 @@ TEST_CASE("evaluate law: programs run for every entry of every row") {
     });
 }
 
+// (a + table) * x + entry * y, with a of each head and numbers x and y of every token and head.
+TEST_CASE("evaluate law by token: every token with its numbers and the entry of the keys it counts") {
+    for_each_isa([](Ops& ops) {
+        Ints starts = starts_of(2, 37);
+        for (const bool documents : {false, true}) {
+            CAPTURE(documents);
+            const int64_t rows = 3, length = 37, tokens = 74, first = 5;
+            Floats a = normal(1, rows, 1), x = normal(tokens, 2 * rows, 2, 1, 0, 2 * rows + 1);
+            Floats out(rows, tokens, tokens + 3);
+            Doubles table(1, length);
+            for (int64_t i = 0; i < length; ++i) table[i] = std::sqrt(double(i));
+            LawSpec spec;
+            append(spec.program, LawOp::parameter, 0);
+            append(spec.program, LawOp::table, 0);
+            append(spec.program, LawOp::add);
+            append(spec.program, LawOp::token, 0);
+            append(spec.program, LawOp::multiply);
+            append(spec.program, LawOp::entry);
+            append(spec.program, LawOp::token, 1);
+            append(spec.program, LawOp::multiply);
+            append(spec.program, LawOp::add);
+            spec.parameters = {a.vector()};
+            spec.sizes = {1};
+            spec.tables = {table.tensor()};
+            spec.tokens = {x.tensor().col_range(0, rows), x.tensor().col_range(rows, rows)};
+            spec.first = first;
+            spec.by_token = {length, documents ? starts.tensor() : Tensor()};
+            ops.evaluate_law(out.tensor(), spec);
+            for (int64_t h = 0; h < rows; ++h)
+                for (int64_t n = 0; n < tokens; ++n) {
+                    const int64_t entry = n % length - (documents ? starts[n] : 0);
+                    const double left = (double{a[h]} + table[entry]) * double{x.at(n, h)},
+                                 right = double(entry + first) * double{x.at(n, rows + h)};
+                    REQUIRE(std::abs(double{out.at(h, n)} - (left + right)) <=
+                            unit * std::abs(left + right) + 0x1p-50 * (std::abs(left) + std::abs(right)));
+                }
+            CHECK(out.guards_intact());
+        }
+        LawSpec wrong;
+        append(wrong.program, LawOp::token, 0);
+        Floats x = normal(6, 2, 1), out(3, 6);
+        wrong.tokens = {x.tensor()};
+        wrong.by_token = {3, Tensor()};
+        CHECK_THROWS_AS(ops.evaluate_law(out.tensor(), wrong), Error);
+    });
+}
+
 TEST_CASE("law rows: every query gets the entry of the keys it counts") {
     for_each_isa([](Ops& ops) {
         Ints starts = starts_of(2, 37);

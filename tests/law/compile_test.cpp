@@ -45,7 +45,7 @@ std::vector<std::vector<float>> run(const law::CompiledTable& compiled, Variable
     }
     std::vector<std::vector<float>> rows(2, std::vector<float>(static_cast<size_t>(count)));
     for (int64_t h : {0, 1})
-        law_values(compiled.program, in, h, 0, count, static_cast<double>(first),
+        law_values(compiled.program, in, {.row = h, .end = count, .first = static_cast<double>(first)},
                    rows[static_cast<size_t>(h)].data(), 1);
     return rows;
 }

@@ -94,7 +94,7 @@ TEST_CASE("functions: the kernels compute each, bit for bit as formulas are eval
             }
             const double abc[] = {a, b, c}, wanted = value(f, abc);
             float entry = 0;
-            law_values(compiled.program, in, 0, 0, 1, 0, &entry, 1);
+            law_values(compiled.program, in, {.end = 1}, &entry, 1);
             const bool equal = same_number(law_value(compiled.program, in, 0, 0, 0), wanted) &&
                                same_number(entry, static_cast<float>(wanted));
             wrong += equal ? 0 : 1;

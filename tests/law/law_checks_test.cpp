@@ -10,10 +10,11 @@ using law::Sharing;
 namespace {
 
 law::BoundLaw bound(const std::vector<std::string>& formulas, const std::vector<Parameter>& parameters = {},
-                    const law::ModelNumbers& model = {
-                        .heads = 4, .layer = 1, .layers = 2, .head_dim = 64, .train_context = 512}) {
+                    const law::ModelNumbers& model =
+                        {.heads = 4, .layer = 1, .layers = 2, .head_dim = 64, .train_context = 512},
+                    const std::vector<law::Term>& terms = {}) {
     int64_t stage = 0;
-    return {law::stages_of(formulas, parameters.size()), parameters, model, stage};
+    return {law::stages_of(formulas, parameters.size()), parameters, model, stage, terms};
 }
 
 std::string effect(const std::string& formula, Parameter p, int64_t longest = 1000,
@@ -74,8 +75,8 @@ TEST_CASE("law checks: derivatives must be finite where something learns") {
 TEST_CASE("law checks: every named law is finite and uses all of its parameters") {
     for (const law::NamedLaw& named : law::library()) {
         CAPTURE(std::string(named.name));
-        const law::BoundLaw law =
-            bound({named.formula}, named.parameters, {.heads = 6, .head_dim = 64, .train_context = 512});
+        const law::BoundLaw law = bound({named.formula}, named.parameters,
+                                        {.heads = 6, .head_dim = 64, .train_context = 512}, named.terms);
         CHECK(law.first_not_finite(65536) == "");
         CHECK(law.first_coarse_bias(65536) == "");
         for (size_t p = 0; p < named.parameters.size(); ++p) {

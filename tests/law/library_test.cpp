@@ -20,7 +20,8 @@ law::BoundLaw bound(const char* name, const law::ModelNumbers& model = model_num
     int64_t stage = 0;
     const law::NamedLaw* named = law::find_law(name);
     REQUIRE(named != nullptr);
-    return {law::stages_of({named->formula}, named->parameters.size()), named->parameters, model, stage};
+    return {law::stages_of({named->formula}, named->parameters.size()), named->parameters, model, stage,
+            named->terms};
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ inline std::vector<SmallModel> gau_models() {
     attend("a factor and a forget gate by head, no positions", [](model::AttentionConfig& a) {
         a.angle = "nope";
         add_law(a, "logn");
-        a.forget = model::ForgetKind::head;
+        add_law(a, "forgetting");
     });
     attend("stick-breaking, chunks", [](model::AttentionConfig& a) {
         a.normaliser = model::Normaliser::stick_breaking;

@@ -3,6 +3,7 @@
 
 #include "model/check_model.h"
 #include "model/gau_models.h"
+#include "model/term_models.h"
 #include "model/small_variants.h"
 
 using namespace longreach;
@@ -33,6 +34,15 @@ TEST_CASE("gated attention units: losses and gradients agree with the reference 
     check_models(gau_models());
 }
 
+TEST_CASE("scores that read tokens: losses and gradients agree with the reference on every instruction set") {
+    check_models(term_models());
+    const std::vector<std::string> isas = available_isas();
+    double worst = 0;
+    for (uint64_t i = 0; i < (brief() ? 60 : 500); ++i)
+        worst = std::max(worst, check_model(random_term_model(i), {isas[i % isas.size()]}, 4, false));
+    MESSAGE("largest error of random scores, as a fraction of its bound: ", worst);
+}
+
 TEST_CASE("random models: losses and gradients agree with the reference") {
     const std::vector<std::string> isas = available_isas();
     double worst = 0;
@@ -43,6 +53,7 @@ TEST_CASE("random models: losses and gradients agree with the reference") {
 
 TEST_CASE("the reference in f32 keeps the bound it sets for others") {
     check_f32_reference(small_models());
+    check_f32_reference(term_models());
 }
 
 TEST_CASE("gradients are scaled and accumulate") {

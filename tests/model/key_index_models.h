@@ -43,8 +43,8 @@ inline std::vector<SmallModel> key_index_models() {
         true);
     add("an index, two passes, forget gates, softcap", [](model::ModelConfig& m, model::AttentionConfig& a) {
         m.loops = 2;
-        a.forget = model::ForgetKind::head;
         add_law(a, "3*tanh(z/3)");
+        add_law(a, "forgetting");
     });
     add("an index, latents, turning shared channels", [](model::ModelConfig&, model::AttentionConfig& a) {
         a.qk.kind = model::QkKind::none;

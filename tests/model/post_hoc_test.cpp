@@ -144,7 +144,7 @@ TEST_CASE("top_k: the keys or blocks with the largest scores, at every length, a
     m.layouts["half"].qk.kind = model::QkKind::none;
     m.layouts["half"].latent = {12, 4, 0};
     m.layouts["half"].sink = model::SinkKind::zero;
-    m.layouts["none"].forget = model::ForgetKind::head;
+    add_law(m.layouts["none"], "forgetting");
     m.layouts["full"].index_heads = 2;  // "none" chooses by scores in any case
     m.layouts["half"].index_heads = 1;
     for (const int64_t tokens : {trained, length}) {

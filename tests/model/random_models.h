@@ -14,6 +14,7 @@
 #include "model/laws_of_configs.h"
 #include "model/small_models.h"
 #include "reference/inputs.h"
+#include "reference/scores.h"
 
 namespace longreach::test {
 
@@ -161,14 +162,14 @@ class RandomVariant {
         needs_sparse_channels_ = needs_sparse_channels_ || a.gate.kind == model::GateKind::sparse;
         a.pre_norm = hybrid_ || !one_in(5);
         a.post_norm = !peri_ && one_in(5);
-        if (one_in(4)) a.forget = model::ForgetKind::head;
-        const bool softmax_only = a.sink != model::SinkKind::none || a.forget != model::ForgetKind::none ||
-                                  distance.name == "si_interp";
+        const bool forgets = one_in(4);
+        const bool softmax_only = a.sink != model::SinkKind::none || forgets || distance.name == "si_interp";
         if (one_in(3) && !softmax_only && a.window != 1 && a.chunk != 1)
             a.normaliser = model::Normaliser::stick_breaking;
         make_latent(a, is_for_cosines(factor.name), turning);
         set_angle(a, turning);
         add_laws(a, factor, distance, softcap);
+        if (forgets) add_law(a, "forgetting");
         return a;
     }
 
@@ -370,7 +371,7 @@ inline std::set<std::string> features(const SmallModel& small) {
             add("gate.doubled", a.gate.doubled);
             add("gate.zero_init", a.gate.zero_init);
         }
-        add("forget", a.forget);
+        add("forget", !reference::terms_of(a).empty());
         add("normaliser", a.normaliser);
         add("pre_norm", a.pre_norm);
         add("post_norm", a.post_norm);

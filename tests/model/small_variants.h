@@ -246,11 +246,11 @@ inline std::vector<SmallModel> small_variants() {
         add_law(a, "logn");
         add_law(a, "scale_invariant");
     });
-    attend("forget gates", [](model::AttentionConfig& a) { a.forget = model::ForgetKind::head; });
+    attend("forget gates", [](model::AttentionConfig& a) { add_law(a, "forgetting"); });
     attend(
         "forget gates, no positions, grouped, window, documents",
         [](model::AttentionConfig& a) {
-            a.forget = model::ForgetKind::head;
+            add_law(a, "forgetting");
             a.angle = "nope";
             a.heads = 4;
             a.kv_heads = 2;
@@ -263,9 +263,9 @@ inline std::vector<SmallModel> small_variants() {
         learned_distance(a, "scale_invariant", 3, 1);
     };
     attend("forget gates, chunks, distance, length scale, softcap, sinks", [&](model::AttentionConfig& a) {
-        a.forget = model::ForgetKind::head;
         a.chunk = 5;
         capped_laws(a);
+        add_law(a, "forgetting");
         a.sink = model::SinkKind::learned;
     });
     const auto latent = [](model::AttentionConfig& a, int64_t shared, int64_t queries) {
@@ -284,7 +284,7 @@ inline std::vector<SmallModel> small_variants() {
     attend("latent, shared channels that do not turn, forget gates", [&](model::AttentionConfig& a) {
         latent(a, 4, 0);
         a.angle = "nope";
-        a.forget = model::ForgetKind::head;
+        add_law(a, "forgetting");
     });
     add(
         "latents of queries too, gains, distance, length scale, softcap, sinks, gate, documents",
@@ -405,7 +405,7 @@ inline std::vector<SmallModel> small_variants() {
             a.sink = model::SinkKind::learned;
             a.output_norm = {model::OutputNorm::head, true};
             a.gate.kind = model::GateKind::elementwise;
-            a.forget = model::ForgetKind::head;
+            add_law(a, "forgetting");
         },
         true);
     return all;

@@ -275,14 +275,12 @@ class Attention {
                 turned_queries_.push_back(turned(queries_[p], double(p)));
                 turned_keys_.push_back(turned(keys_[p], double(p), -1));
             }
-            if (a_.forget == model::ForgetKind::head) forget_sums(x);
+            read_terms(x);
         }
 
-        T score(size_t h, size_t i, size_t j) const {
-            return changed(product(h, i, j), h, i, j) + forgotten(h, i, j);
-        }
+        T score(size_t h, size_t i, size_t j) const { return changed(product(h, i, j), h, i, j); }
         // What a score of zero becomes.
-        T bias(size_t h, size_t i, size_t j) const { return law(T(0), h, i, j) + forgotten(h, i, j); }
+        T bias(size_t h, size_t i, size_t j) const { return law(T(0), h, i, j); }
 
         // Pairs (m, m + d/2) of the turning channels of every head, the last of its `head` ones, rotated by position * theta_m, or as a formula
         // of `angle` says; sign -1: keys.
@@ -397,7 +395,16 @@ class Attention {
         }
 
         T law(const T& dot, size_t h, size_t i, size_t j) const {
-            return laws_.score(dot, h, n_[i], double(i - j), double(n_.size()));
+            Values<T> tokens;
+            for (size_t k = 0; k < terms_.size(); ++k) {
+                const std::string& name = terms_[k].name;
+                tokens[name + "_q"] = values_[k][i][h];
+                tokens[name + "_k"] = values_[k][j][h];
+                T sum = 0;
+                for (size_t p = j + 1; p <= i; ++p) sum += values_[k][p][h];
+                tokens["between(" + name + ")"] = sum;
+            }
+            return laws_.score(dot, h, n_[i], double(i - j), double(n_.size()), tokens);
         }
         // As an evaluation changes it: what the laws make of the product, without what they add.
         T changed(const T& dot, size_t h, size_t i, size_t j) const {
@@ -407,21 +414,18 @@ class Attention {
             return T(std::max(1.0, std::log(n_[i]) / std::log(o_.l_train()))) * (score - added) + added;
         }
 
-        // log f of every head and position: f = sigmoid(<w, x> + b)
-        void forget_sums(const Rows<T>& x) {
-            using std::log;
-            const Row<T>& bias = weights_.param(o_.name_ + "forget.bias");
-            for (const Row<T>& u : weights_.linear(x, o_.name_ + "forget.weight")) {
-                log_gates_.emplace_back();
-                for (size_t h = 0; h < o_.heads_; ++h)
-                    log_gates_.back().push_back(log(sigmoid(u[h] + bias[h])));
+        // Of every term, position and head.
+        void read_terms(const Rows<T>& x) {
+            for (const TermText& term : terms_) {
+                const std::string name = o_.name_ + "terms." + term.name;
+                const Row<T>& bias = weights_.param(name + ".bias");
+                Rows<T>& values = values_.emplace_back();
+                for (const Row<T>& u : weights_.linear(x, name + ".weight")) {
+                    values.emplace_back();
+                    for (size_t h = 0; h < o_.heads_; ++h)
+                        values.back().push_back(laws_.term(term, h, u[h] + bias[h]));
+                }
             }
-        }
-        // Of the gates behind key j up to query i.
-        T forgotten(size_t h, size_t i, size_t j) const {
-            T sum = 0;
-            for (size_t p = j + 1; p <= i && !log_gates_.empty(); ++p) sum += log_gates_[p][h];
-            return sum;
         }
 
         const Attention& o_;
@@ -431,7 +435,8 @@ class Attention {
         bool active_ = false;
         std::vector<double> theta_, n_;
         Rows<T> queries_, keys_, turned_queries_, turned_keys_;  // [position][heads * d]
-        Rows<T> log_gates_;                                      // [position][head]
+        std::vector<TermText> terms_ = terms_of(a_);
+        std::vector<Rows<T>> values_;  // of each term: [position][head]
     };
 
     // One sink per head; given as one per channel, each channel divides by its own (see Weights::mix).

@@ -137,6 +137,12 @@ class FormulaWalker {
             return of[static_cast<size_t>(
                 std::min(std::max(index, 0.0), static_cast<double>(of.size() - 1)))];
         }
+        if (name == "between") {
+            const size_t end = text_.find(')', at_);
+            const std::string term = text_.substr(at_, end - at_);
+            at_ = end + 1;
+            return names_.at("between(" + term + ")");
+        }
         std::vector<T> x{comparison()};
         while (take(",")) x.push_back(comparison());
         expect(")");
@@ -157,6 +163,7 @@ class FormulaWalker {
         if (name == "tanh") return tanh(x[0]);
         if (name == "sigmoid") return T(1) / (T(1) + exp(T(0) - x[0]));
         if (name == "softplus") return log(T(1) + exp(x[0]));
+        if (name == "log_sigmoid") return T(0) - log(T(1) + exp(T(0) - x[0]));
         if (name == "erf") return erf(x[0]);
         if (name == "sin") return sin(x[0]);
         if (name == "cos") return cos(x[0]);

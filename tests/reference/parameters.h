@@ -63,6 +63,18 @@ inline void add_score_parameters(std::vector<Parameter>& all, const model::Model
     }
 }
 
+// b of a term, which begins with a number or a formula.
+inline void add_term_bias(std::vector<Parameter>& all, const std::string& name, const TermText& term,
+                          const model::ModelConfig& m, int64_t l) {
+    const model::AttentionConfig& a = attention_of(m, l);
+    Parameter bias{name, {a.heads}};
+    for (int64_t h = 0; h < a.heads; ++h)
+        bias.list.push_back(
+            first_value(m, a, l, {.name = term.name, .init = term.init}, static_cast<size_t>(h)));
+    bias.value = bias.list[0];
+    all.push_back(std::move(bias));
+}
+
 inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
     using Start = Parameter::Start;
     std::vector<Parameter> all;
@@ -167,9 +179,9 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
 
         add_score_parameters(all, m, l);
         if (a.sink == model::SinkKind::learned) constant(name + "sink", {heads}, 0);
-        if (a.forget == model::ForgetKind::head) {
-            matrix(name + "forget.weight", heads, width);
-            constant(name + "forget.bias", {heads}, 0);
+        for (const TermText& term : terms_of(a)) {
+            matrix(name + "terms." + term.name + ".weight", heads, width, term.zero_weights);
+            add_term_bias(all, name + "terms." + term.name + ".bias", term, m, l);
         }
         if (a.index_heads > 0) {
             const int64_t turning = a.latent.width > 0 ? a.latent.shared : d,

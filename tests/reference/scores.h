@@ -41,6 +41,52 @@ inline double unscaled_base(const model::AttentionConfig& a, double base) {
     }
 }
 
+// --- terms
+
+struct TermText {
+    std::string name, value, init = "0";
+    bool zero_weights = false;
+};
+// The named laws that read tokens, by formulas of the reference's own.
+struct TokenLaw {
+    std::string formula;
+    std::vector<TermText> terms;
+    std::vector<ScoreParameter> parameters;
+};
+inline const TokenLaw* token_law(const std::string& name) {
+    static const std::map<std::string, TokenLaw> laws = {
+        {"forgetting", {"z + between(f)", {{"f", "log(1/(1 + exp(-x)))"}}, {}}},
+        {"cable", {"z - between(b)", {{"b", "log(1 + exp(x))"}}, {}}},
+        {"adaptive_logn",
+         {"delta*z + z*beta_q*exp(gamma_q*log(log(n + 1)))",
+          {{"beta", "log(1 + exp(x))"}, {"gamma", "1 - 2/(1 + exp(2*x))"}},
+          {{.name = "delta", .init = "1", .learn = model::Learning::head}}}}};
+    const auto it = laws.find(name);
+    return it == laws.end() ? nullptr : &it->second;
+}
+
+// Those of the config, then those of the named laws.
+inline std::vector<TermText> terms_of(const model::AttentionConfig& a) {
+    std::vector<TermText> all;
+    for (const auto& [name, c] : a.terms) {
+        all.push_back({name, c.value, "0", c.zero_init});
+        if (const std::string* init = c.init.to_string())
+            all.back().init = *init;
+        else if (!c.init.is_null())
+            all.back().init = fmt::format("{}", c.init.as_number());
+    }
+    for (const std::string& text : laws_of(a))
+        for (const TermText& term : token_law(text) ? token_law(text)->terms : std::vector<TermText>()) {
+            const auto same = [&](const TermText& t) { return t.name == term.name; };
+            const auto known = std::find_if(all.begin(), all.end(), same);
+            if (known == all.end())
+                all.push_back(term);
+            else if (known->value.empty())
+                known->value = term.value;
+        }
+    return all;
+}
+
 // --- parameters
 
 // Those of the named laws, as `params` changes them, and what formulas may use.
@@ -49,7 +95,10 @@ inline std::vector<ScoreParameter> score_parameters(const model::AttentionConfig
     bool formulas = false;
     for (const std::string& text : laws_of(a)) {
         const auto law = law_named(text);
+        const TokenLaw* of_tokens = token_law(text);
         formulas = formulas || !law;
+        for (const ScoreParameter& p : of_tokens ? of_tokens->parameters : std::vector<ScoreParameter>())
+            all.push_back(p);
         for (const ScoreParameter& p : law ? parameters_of(*law) : std::vector<ScoreParameter>())
             all.push_back(p);
     }
@@ -105,7 +154,8 @@ class ScoreLaws {
     template <class Value>
     ScoreLaws(const model::ModelConfig& m, const model::AttentionConfig& a, int64_t layer, const Value& value)
         : heads_(a.heads), head_dim_(a.head_dim), trained_(double(m.train_context)), base_(base_scale(a)) {
-        for (const std::string& text : laws_of(a)) stages_.push_back({text, law_named(text)});
+        for (const std::string& text : laws_of(a))
+            stages_.push_back({token_law(text) ? token_law(text)->formula : text, law_named(text)});
         const std::vector<ScoreParameter> parameters = score_parameters(a);
         for (int64_t h = 0; h < a.heads; ++h) {
             Values<T> names = {{"h", double(h)},          {"H", double(a.heads)},
@@ -128,8 +178,15 @@ class ScoreLaws {
         }
     }
 
-    // dot: <q, k>. length: of the sequence.
-    T score(const T& dot, size_t h, double n, double t, double length) const {
+    // The value of a term in head h, where it reads x.
+    T term(const TermText& term, size_t h, const T& x) const {
+        Values<T> names = names_[h];
+        names["x"] = x;
+        return FormulaWalker<T>(term.value, names, vectors_[h]).value();
+    }
+
+    // dot: <q, k>. length: of the sequence. tokens: the names of terms, and what they stand for.
+    T score(const T& dot, size_t h, double n, double t, double length, const Values<T>& tokens = {}) const {
         T z = T(base_) * dot;
         for (const Stage& stage : stages_) {
             if (stage.law) {
@@ -143,6 +200,7 @@ class ScoreLaws {
             names["T"] = length;
             names["dot"] = dot;
             names["z"] = z;
+            names.insert(tokens.begin(), tokens.end());
             z = FormulaWalker<T>(stage.text, names, vectors_[h]).value();
         }
         return z;

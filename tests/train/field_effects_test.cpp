@@ -71,6 +71,15 @@ Effect parameter_effect(const std::string& key, const std::string& value, Seen s
             std::move(context)};
 }
 
+void add_terms(std::vector<Effect>& all) {
+    const Overrides term = attention({"score=z*u_q", "terms.u.value=x*x"});
+    for (const auto& [key, value] : {std::pair("value", "sin(x)"), {"init", "1"}, {"zero_init", "true"}})
+        all.push_back({std::string("model.attention.terms.*.") + key,
+                       {std::string("model.attention.terms.u.") + key + "=" + value},
+                       Seen::metrics,
+                       term});
+}
+
 // Every field of attention again, as a field of a layout.
 void add_layouts(std::vector<Effect>& all) {
     const std::string from = "model.attention.", to = "model.layouts.l.";
@@ -165,7 +174,6 @@ std::vector<Effect> listed_effects() {
         attention_effect("qk.eps_per_head", "true", Seen::weights, kind("qk", "qk_rms_eps")),
         attention_effect("chunk", "4"),
         attention_effect("sink", "learned"),
-        attention_effect("forget", "head", Seen::weights),
         attention_effect("index_heads", "2", Seen::weights),
         attention_effect("normaliser", "stick_breaking"),
         attention_effect("latent.width", "12", Seen::weights, latent),
@@ -341,6 +349,7 @@ std::vector<Effect> listed_effects() {
         {"system.threads", {"system.threads=2"}, Seen::device_line},
         {"system.device_timeout", {"system.device_timeout=5"}, Seen::patience},
     };
+    add_terms(all);
     add_layouts(all);
     return all;
 }

@@ -109,9 +109,8 @@ TEST_CASE("wrong variants: modules and the residual stream") {
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "sink": "zero"}}})",
          "model.attention.sink (c.json:1:92): stick-breaking needs no sink: it may leave weight unassigned; "
          "see model.attention.normaliser (c.json:1:66)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "forget": "head"}}})",
-         "model.attention.forget (c.json:1:94): forget gates need the softmax; see "
-         "model.attention.normaliser (c.json:1:66)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "score": "forgetting"}}})",
+         "model.attention.score (c.json:1:93): a bias by token needs the softmax"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "score": "si_interp"}}})",
          "model.attention.score (c.json:1:93): si_interp defines scores up to a constant per query, "
          "which only the softmax ignores; see model.attention.normaliser (c.json:1:66)"},

@@ -92,6 +92,7 @@ FUNCTIONS |= {
     "clamp": np.clip,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "softplus": lambda x: np.logaddexp(0, x),
+    "log_sigmoid": lambda x: -np.logaddexp(0, -x),
     "erf": np.vectorize(math.erf),
     "lookup": lambda w, x: w[np.clip(np.floor(x), 0, len(w) - 1).astype(int)],
     "max_normal": max_normal,

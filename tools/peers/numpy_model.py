@@ -147,8 +147,8 @@ class Model:
                 z = law.cap * np.tanh(z / law.cap)
             gain, bias = (np.asarray(table, self.dtype) for table in law.factors(h, counted, *changes))
             score = gain * z + bias
-            if layout.get("forget", "none") == "head":
-                u = n @ self.weights[name + "forget.weight"][h] + self.weights[name + "forget.bias"][h]
+            if layout.get("score") == "forgetting":
+                u = n @ self.weights[name + "terms.f.weight"][h] + self.weights[name + "terms.f.bias"][h]
                 sums = np.cumsum(-np.logaddexp(0, -u.astype(np.float64)))
                 score = score + (sums[:, None] - sums[None, :]).astype(self.dtype)
             if layout.get("normaliser", "softmax") == "stick_breaking":

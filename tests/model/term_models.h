@@ -1,0 +1,91 @@
+// Tiny models whose scores read tokens.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dice.h"
+#include "model/laws.h"
+#include "model/small_models.h"
+
+namespace longreach::test {
+
+inline std::vector<SmallModel> term_models() {
+    std::vector<SmallModel> all;
+    const auto attend = [&](const std::string& name, auto change, bool documents = false) {
+        SmallModel small{name, tiny_model(2), documents};
+        small.config.train_context = 8;
+        change(small.config.attention);
+        all.push_back(std::move(small));
+    };
+    attend(
+        "distances that the tokens make, documents", [](model::AttentionConfig& a) { add_law(a, "cable"); },
+        true);
+    attend(
+        "a factor whose power the query chooses, grouped, documents",
+        [](model::AttentionConfig& a) {
+            a.heads = 4;
+            a.kv_heads = 2;
+            a.params["delta"].init = json::Value(0.5);
+            a.terms["gamma"].init = json::Value("0.3*h");
+            add_law(a, "adaptive_logn");
+        },
+        true);
+    attend("two terms, a bias of the key, a learned slope of the sums", [](model::AttentionConfig& a) {
+        a.terms["b"] = {"softplus(x)", json::Value(-1), false};
+        a.terms["u"] = {"s*tanh(x)", json::Value("h - 1"), true};
+        a.params["s"] = {.init = json::Value(0.7), .learn = model::Learning::layer};
+        a.params["m"] = {.init = json::Value("2^-h"), .learn = model::Learning::head, .positive = true};
+        add_law(a, "(1 + 0.5*tanh(u_q))*z*sqrt(log(n + 1)) - m*(between(b) + 0.1*t) + 2*u_k*s");
+    });
+    attend(
+        "one term in all places, chunks, distance, softcap",
+        [](model::AttentionConfig& a) {
+            a.chunk = 6;
+            a.terms["f"].value = "log_sigmoid(x)";
+            add_law(a, "3*tanh(z/3)");
+            add_law(a, "z*exp(f_q/8) + between(f)/2 - f_k*f_k");
+            add_law(a, "z - t/16");
+        },
+        true);
+    return all;
+}
+
+// A score made at random of factors of the query, sums between key and query and biases of the key.
+inline SmallModel random_term_model(uint64_t seed) {
+    Dice dice(seed);
+    const auto one_of = [&](std::initializer_list<const char*> all) {
+        return std::string(all.begin()[dice.below(all.size())]);
+    };
+    SmallModel small{"", tiny_model(1), dice.flip()};
+    small.config.train_context = 8;
+    model::AttentionConfig& a = small.config.attention;
+    const auto term = [&] {
+        return model::TermConfig{
+            .value =
+                one_of({"tanh(x)", "-softplus(x)", "log_sigmoid(x)", "x*sigmoid(x)/2", "sin(x + h)",
+                        "s*tanh(x/2)", "sqrt(1 + x^2) - 1", "exp(-x^2)*(l + 1)/layers", "x/(1 + abs(x))"}),
+            .init = one_of({"0.3", "h/2", "-1", "1/(h + 1)"}),
+            .zero_init = dice.below(4) == 0};
+    };
+    a.terms["u"] = term();
+    a.terms["w"] = term();
+    a.params["s"] = {.init = json::Value(0.7),
+                     .learn = dice.flip() ? model::Learning::head : model::Learning::no};
+    std::string score = one_of({"z", "z*s", "z*(1 + 0.3*tanh(u_q))", "z*exp(w_q/4)", "z*log(n + 1)^(u_q/4)",
+                                "z*(s + u_q*w_q)", "(1 + log(n)/8)*z*sigmoid(u_q + w_q)"});
+    // Each term and the parameter somewhere.
+    score += one_of({" + between(u)", " - 0.5*between(u)", " + s*between(u)", " + (h + 1)*between(u)/H"});
+    score += one_of(
+        {" + s*w_k", " - s*tanh(w_k)", " + s*(between(w) - w_k)", " + w_k*u_k*s", " + s*sqrt(1 + w_k^2)"});
+    score += one_of({"", " - t/16", " - log1p(t/3)", " - s*t/8"});
+    a.score = score;
+    if (dice.flip()) a.angle = "nope";
+    if (dice.below(3) == 0) a.window = 5;
+    if (dice.below(3) == 0) a.kv_heads = 1;
+    small.name = score;
+    return small;
+}
+
+}  // namespace longreach::test
