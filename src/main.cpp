@@ -28,7 +28,7 @@ void occupy_standard_streams() {
             std::_Exit(static_cast<int>(ExitCode::internal));
 }
 
-// In the order of --help: runs, what is asked of them, what goes into them, the machine.
+// In the order of --help: runs, what is asked of them, what goes into them, the machine, the program.
 void add_commands(commands::Command& program) {
     commands::add_train_command(program);
     commands::add_sweep_command(program);
@@ -48,6 +48,8 @@ void add_commands(commands::Command& program) {
     commands::add_bench_attention_command(program);
     commands::add_ranks_command(program);
     commands::add_doctor_command(program);
+    commands::add_completion_command(program);
+    commands::add_man_command(program);
 }
 
 ExitCode run_command(int argc, char** argv) {

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <limits>
+#include <map>
 
 #include "base/build_info.h"
 #include "base/error.h"
@@ -11,6 +12,12 @@
 #include "base/units.h"
 
 namespace longreach::commands {
+
+struct CommandLine {
+    const CLI::App* program = nullptr;
+    Action action;
+    std::map<const CLI::Option*, std::vector<std::string>> words;  // of one_of
+};
 
 namespace {
 
@@ -31,6 +38,37 @@ std::vector<std::string> long_options_of(const CLI::App& app) {
     for (const CLI::Option* option : app.get_options())
         for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     return names;
+}
+
+OptionInfo info_of(const CLI::Option& option, const CommandLine& line) {
+    OptionInfo out;
+    for (const std::string& name : option.get_snames()) out.names.push_back("-" + name);
+    for (const std::string& name : option.get_lnames()) out.names.push_back("--" + name);
+    out.argument = out.names.empty();
+    if (out.argument) out.names.push_back(option.get_name(true));
+    out.help = option.get_description();
+    out.initial = option.get_default_str();
+    out.required = option.get_required();
+    out.repeatable = option.get_items_expected_max() > 1 ||
+                     option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
+    if (option.get_items_expected_max() == 0) return out;
+    const std::string type = option.get_type_name();  // "INT:INT in [1 - 1024]"
+    const size_t colon = type.find(':');
+    out.type = type.substr(0, colon);
+    const auto words = line.words.find(&option);
+    if (words != line.words.end())
+        out.words = words->second;
+    else if (colon != type.npos)
+        out.rule = type.substr(colon + 1);
+    return out;
+}
+
+CommandInfo info_of(const CLI::App& app, const CommandLine& line) {
+    CommandInfo out{app.get_name(), app.get_description(), app.get_footer(), {}, {}};
+    for (const CLI::Option* option : app.get_options()) out.options.push_back(info_of(*option, line));
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+        out.commands.push_back(info_of(*command, line));
+    return out;
 }
 
 // A message about an unknown command or option among the arguments, with the nearest
@@ -118,6 +156,7 @@ Option& Option::not_negative() {
 }
 Option& Option::one_of(const std::vector<std::string>& words) {
     option_->check(CLI::IsMember(words));
+    line_->words[option_] = words;
     return *this;
 }
 Option& Option::check(std::function<std::string(const std::string&)> problem) {
@@ -134,14 +173,14 @@ Option& Option::excludes(const Option& other) {
 }
 
 Command Command::add(const std::string& name, const std::string& help) {
-    return {*app_->add_subcommand(name, help), *action_};
+    return {*app_->add_subcommand(name, help), *line_};
 }
 void Command::require_command() {
     app_->require_subcommand(1);
 }
 template <class T>
 Option Command::option(const std::string& name, T& value, const std::string& help) {
-    return Option(*app_->add_option(name, value, help));
+    return {*app_->add_option(name, value, help), *line_};
 }
 template Option Command::option(const std::string&, int&, const std::string&);
 template Option Command::option(const std::string&, int64_t&, const std::string&);
@@ -152,36 +191,43 @@ template Option Command::option(const std::string&, std::vector<int64_t>&, const
 template Option Command::option(const std::string&, std::vector<std::string>&, const std::string&);
 Option Command::option(const std::string& name, const std::function<void(const std::string&)>& take,
                        const std::string& help) {
-    return Option(*app_->add_option_function<std::string>(name, take, help));
+    return {*app_->add_option_function<std::string>(name, take, help), *line_};
 }
 Option Command::flag(const std::string& name, bool& value, const std::string& help) {
-    return Option(*app_->add_flag(name, value, help));
+    return {*app_->add_flag(name, value, help), *line_};
 }
 void Command::footer(const std::string& text) {
     app_->footer(text);
 }
 void Command::run(Action action) {
-    app_->callback([chosen = action_, action = std::move(action)] { *chosen = action; });
+    app_->callback([line = line_, action = std::move(action)] { line->action = action; });
+}
+void Command::run(std::function<ExitCode(const CommandInfo&)> action) {
+    app_->callback([line = line_, action = std::move(action)] {
+        CommandInfo all = info_of(*line->program, *line);
+        all.name = "longreach";  // the parser's is the path by which it was started
+        line->action = [action, all = std::move(all)] { return action(all); };
+    });
 }
 
 Action read_command_line(int argc, char** argv, const std::function<void(Command&)>& add_commands,
                          ExitCode& code) {
     CLI::App app(
         "longreach trains small transformers from a JSON config and measures their loss at long contexts.");
-    Action action;
-    Command program(app, action);
+    CommandLine line{&app, {}, {}};
+    Command program(app, line);
     program.require_command();
     app.set_version_flag("--version", describe(build_info()));
     app.fallthrough();  // commands take it too
-    app.add_option_function<std::string>(
-           "--log-level",
-           [](const std::string& word) {
-               print_from(word == "info"      ? MessageLevel::info
-                          : word == "warning" ? MessageLevel::warning
-                                              : MessageLevel::error);
-           },
-           "Least level of the messages that are printed: info, warning or error; log.txt has all")
-        ->check(CLI::IsMember({"info", "warning", "error"}));
+    const std::function<void(const std::string&)> print_level = [](const std::string& word) {
+        print_from(word == "info"      ? MessageLevel::info
+                   : word == "warning" ? MessageLevel::warning
+                                       : MessageLevel::error);
+    };
+    program
+        .option("--log-level", print_level,
+                "Least level of the messages that are printed: info, warning or error; log.txt has all")
+        .one_of({"info", "warning", "error"});
     add_commands(program);
     try {
         app.parse(argc, argv);
@@ -195,7 +241,7 @@ Action read_command_line(int argc, char** argv, const std::function<void(Command
         }
         return nullptr;
     }
-    return action;
+    return line.action;
 }
 
 void add_replace_flag(Command& command, bool& replace) {

@@ -18,10 +18,28 @@ namespace longreach::commands {
 
 using Action = std::function<ExitCode()>;
 
+// The command line as plain data: what completions and man pages are made of.
+struct OptionInfo {
+    std::vector<std::string> names;  // "-o", "--out"; of an argument its name, without a dash
+    std::string help;
+    std::string type;     // of a value: INT, TEXT; "" for a flag
+    std::string rule;     // what a value must be, if not `words`: "INT in [1 - 1024]"; may be empty
+    std::string initial;  // the value without the option, where the help shows it
+    std::vector<std::string> words;  // the only values; empty: others
+    bool argument = false, required = false, repeatable = false;
+};
+struct CommandInfo {
+    std::string name, help, footer;
+    std::vector<OptionInfo> options;  // in the order of the help
+    std::vector<CommandInfo> commands;
+};
+
+struct CommandLine;  // what the parser keeps until it has chosen an action
+
 // An option or a positional argument. Every call adds a rule and returns *this.
 class Option {
   public:
-    explicit Option(CLI::Option& option) : option_(&option) {}
+    Option(CLI::Option& option, CommandLine& line) : option_(&option), line_(&line) {}
 
     Option& required();
     Option& repeatable();    // may be given several times, with one value each
@@ -39,12 +57,13 @@ class Option {
 
   private:
     CLI::Option* option_;
+    CommandLine* line_;
 };
 
 // The program or one of its commands.
 class Command {
   public:
-    Command(CLI::App& app, Action& action) : app_(&app), action_(&action) {}
+    Command(CLI::App& app, CommandLine& line) : app_(&app), line_(&line) {}
 
     Command add(const std::string& name, const std::string& help);
     void require_command();
@@ -57,10 +76,12 @@ class Command {
     Option flag(const std::string& name, bool& value, const std::string& help);
     void footer(const std::string& text);
     void run(Action action);  // sets what the command does
+    // The same, with all commands of the program.
+    void run(std::function<ExitCode(const CommandInfo&)> action);
 
   private:
     CLI::App* app_;
-    Action* action_;
+    CommandLine* line_;
 };
 
 // --replace, for commands that write results where their user says (io/result_file.h).

@@ -28,6 +28,8 @@ void add_doctor_command(Command& program);
 void add_laws_command(Command& program);
 void add_theory_command(Command& program);
 void add_sweep_command(Command& program);
+void add_completion_command(Command& program);
+void add_man_command(Command& program);
 
 // An experiment from a file and --set overrides, checked.
 config::LoadedConfig<train::Experiment> load_experiment(const std::string& file,

@@ -91,6 +91,10 @@ longreach bench config.json --steps 1 --contexts 64 --on-request <<<"go"
 grep -q '^[0-9.]* threads waited' out || { echo "bench did not answer a line"; exit 1; }
 longreach bench-attention --lengths 64 --head-dims 16 --rounds 1 --width 32 --tokens 64
 longreach doctor
+longreach completion bash
+longreach completion words -- train --set model.
+longreach man
+longreach man fields
 longreach --help
 # ranks needs the logs of several ranks, which not every build can train; it must refuse this run in its own words.
 if "$program" ranks runs/a >out 2>&1; then echo "ranks found logs of one rank"; exit 1; fi
