@@ -13,15 +13,15 @@ namespace {
 constexpr double wait_seconds = 3600;
 constexpr const char* module_name = "longreach_gloo.so";
 
-// Found in the program's directory (its run path is $ORIGIN) or among the system's libraries.
+// Found by the program's run path: in its directory, or where an installation has its modules.
 OpenGloo open_gloo() {
     void* module = ::dlopen(module_name, RTLD_NOW | RTLD_LOCAL);
     void* symbol = module != nullptr ? ::dlsym(module, "longreach_open_gloo") : nullptr;
     if (symbol == nullptr)
         throw Error(
             ExitCode::usage, fmt::format("several CPU ranks need {}: {}", module_name, ::dlerror()),
-            "it must be in the program's directory and needs the package libgloo0 (Debian, Ubuntu); a "
-            "build makes it where libgloo-dev is installed");
+            "it must be in the program's directory or in ../lib/longreach and needs the package libgloo0 "
+            "(Debian, Ubuntu); a build makes it where libgloo-dev is installed");
     return reinterpret_cast<OpenGloo>(symbol);
 }
 

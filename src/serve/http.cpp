@@ -10,14 +10,14 @@ namespace {
 
 constexpr const char* module_name = "longreach_http.so";
 
-// Found in the program's directory (its run path is $ORIGIN) or among the system's libraries.
+// Found by the program's run path: in its directory, or where an installation has its modules.
 OpenHttp find_module() {
     void* module = ::dlopen(module_name, RTLD_NOW | RTLD_LOCAL);
     void* symbol = module != nullptr ? ::dlsym(module, "longreach_open_http") : nullptr;
     if (symbol == nullptr)
         throw Error(ExitCode::usage, fmt::format("serve needs {}: {}", module_name, ::dlerror()),
-                    "it must be in the program's directory; a build makes it where cpp-httplib is installed "
-                    "(libcpp-httplib-dev on Debian and Ubuntu) or can be fetched");
+                    "it must be in the program's directory or in ../lib/longreach; a build makes it where "
+                    "cpp-httplib is installed (libcpp-httplib-dev on Debian and Ubuntu) or can be fetched");
     return reinterpret_cast<OpenHttp>(symbol);
 }
 
