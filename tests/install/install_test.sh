@@ -3,7 +3,7 @@
 #
 #   install_test.sh BUILD SOURCE [--packages]
 #
-# --packages: instead the Debian package; exit code 77 without LONGREACH_LONG_TESTS.
+# --packages: instead the Debian package and the wheel; exit code 77 without LONGREACH_LONG_TESTS.
 set -euo pipefail
 build=$(realpath "$1")
 source=$(realpath "$2")
@@ -62,6 +62,13 @@ if [ "${3:-}" = --packages ]; then
         dpkg-deb -x "${deb[0]}" "$home/root"
         [ -x "$home/root/usr/bin/longreach" ] || fail "no program in ${deb[0]}"
         try_program "$home/root/usr/bin/longreach"
+    fi
+    if [ "$build" = "$source/build" ] && python3 -c "import pip, venv" 2>/dev/null; then
+        "$source/tools/wheel" "$home"
+        python3 -m venv "$home/venv"
+        "$home/venv/bin/pip" install --quiet --no-index --no-deps "$home"/longreach-*.whl
+        try_program "$home/venv/bin/longreach"
+        "$home/venv/bin/python" -c "import importlib.metadata as m; m.version('longreach')"
     fi
     exit
 fi

@@ -1,5 +1,5 @@
-"""What pyproject.toml cannot say: with LONGREACH_BINARY=PATH the wheel also holds that program, as the script
-`longreach`, and is of this platform; without it the wheel is pure Python."""
+"""What pyproject.toml cannot say: with LONGREACH_PREFIX=DIRECTORY, in which `cmake --install` has put the program, the wheel
+holds all of it and is of this platform (tools/wheel); without it the wheel is pure Python."""
 
 import os
 import shutil
@@ -11,17 +11,22 @@ from setuptools.command.build import build
 
 from distutils.command.build_scripts import build_scripts  # setuptools brings it, also where Python has none
 
-# Found in the program's directory when a command needs them: serve, and several ranks on a CPU.
-MODULES = ["longreach_http.so", "longreach_gloo.so"]
+PREFIX = os.environ.get("LONGREACH_PREFIX", "")
 
 
 def program():
-    path = os.environ.get("LONGREACH_BINARY")
-    if path:
-        with open(path, "rb") as file:
-            if file.read(4) != b"\x7fELF":
-                raise SystemExit(f"LONGREACH_BINARY names {path}, which is not a program")
+    path = os.path.join(PREFIX, "bin", "longreach")
+    with open(path, "rb") as file:
+        if file.read(4) != b"\x7fELF":
+            raise SystemExit(f"{path} is not a program")
     return path
+
+
+def other_files():
+    for folder, _, names in os.walk(PREFIX):
+        place = os.path.relpath(folder, PREFIX)
+        if names and place != "bin":
+            yield place, [os.path.relpath(os.path.join(folder, name)) for name in names]  # setuptools takes no others
 
 
 class BuildFresh(build):
@@ -40,12 +45,9 @@ class CopyProgram(build_scripts):
 
     def run(self):
         os.makedirs(self.build_dir, exist_ok=True)
-        folder = os.path.dirname(os.path.abspath(program()))
-        for source, name in [(program(), "longreach"), *((os.path.join(folder, module), module) for module in MODULES)]:
-            if os.path.isfile(source):
-                target = os.path.join(self.build_dir, name)
-                shutil.copyfile(source, target)
-                os.chmod(target, os.stat(target).st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+        target = os.path.join(self.build_dir, "longreach")
+        shutil.copyfile(program(), target)
+        os.chmod(target, os.stat(target).st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
 
 
 class PlatformWheel(bdist_wheel):
@@ -59,6 +61,9 @@ class PlatformWheel(bdist_wheel):
 
 
 commands = {"build": BuildFresh}
-if program():
+if PREFIX:
+    program()
     commands.update(build_scripts=CopyProgram, bdist_wheel=PlatformWheel)
-setup(cmdclass=commands, scripts=["longreach"] if program() else [])
+    setup(cmdclass=commands, scripts=["longreach"], data_files=list(other_files()))
+else:
+    setup(cmdclass=commands)

@@ -570,7 +570,7 @@ class Wheels(Case):
         if not Path("package").exists():
             shutil.copytree(PACKAGE, "package", ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
         shutil.rmtree("wheels", ignore_errors=True)
-        kept = {k: v for k, v in os.environ.items() if k != "LONGREACH_BINARY"}
+        kept = {k: v for k, v in os.environ.items() if k != "LONGREACH_PREFIX"}
         done = subprocess.run([sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet",
                                "--no-index", "-w", "wheels", "./package"], capture_output=True, text=True,
                               env={**kept, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **environment})
@@ -580,18 +580,24 @@ class Wheels(Case):
         return path, zipfile.ZipFile(path)
 
     def test_with_and_without_the_program(self):
-        path, wheel = self.wheel(LONGREACH_BINARY=PROGRAM)
+        for name, content in {"bin/longreach": Path(PROGRAM).read_bytes(), "lib/longreach/a.so": b"a", "share/b/c": b"c"}.items():
+            path = Path("prefix", name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        path, wheel = self.wheel(LONGREACH_PREFIX=str(self.home / "prefix"))
         self.assertRegex(path.name, r"^longreach-[0-9.]+-py3-none-linux_")
         (name,) = [n for n in wheel.namelist() if n.endswith("scripts/longreach")]
         self.assertEqual(wheel.read(name), Path(PROGRAM).read_bytes())
+        data = {n.split(".data/data/")[1] for n in wheel.namelist() if ".data/data/" in n}
+        self.assertEqual(data, {"lib/longreach/a.so", "share/b/c"})
         # Nothing of it is left in the next one.
         path, wheel = self.wheel()
         self.assertRegex(path.name, r"^longreach-[0-9.]+-py3-none-any.whl$")
         self.assertFalse([n for n in wheel.namelist() if "scripts" in n])
         self.assertIn("longreach/_runs.py", wheel.namelist())
-        Path("text").write_text("#!/bin/sh\n")
-        self.assertIn("not a program", self.wheel(LONGREACH_BINARY=str(self.home / "text"))[1])
-        self.assertIn("missing", self.wheel(LONGREACH_BINARY=str(self.home / "missing"))[1])
+        Path("prefix/bin/longreach").write_text("#!/bin/sh\n")
+        self.assertIn("not a program", self.wheel(LONGREACH_PREFIX=str(self.home / "prefix"))[1])
+        self.assertIn("missing", self.wheel(LONGREACH_PREFIX=str(self.home / "missing"))[1])
 
 
 class Sources(unittest.TestCase):
