@@ -81,7 +81,7 @@ installed() { (cd "$prefix" && find . -type f -printf '%P\n' | LC_ALL=C sort); }
 program=$prefix/bin/longreach
 {
     echo bin/longreach
-    (cd "$build" && printf 'lib/longreach/%s\n' longreach_*.so)
+    (cd "$build" && find . -maxdepth 1 -name 'longreach_*.so' -printf 'lib/longreach/%P\n')
     (cd "$source" && find configs -name '*.json' -printf 'share/longreach/%p\n' -o -name '*.bib' -printf 'share/longreach/%p\n')
     (cd "$source" && find configs data/formats runs/studies src -name '*.md' -printf 'share/doc/longreach/%p\n')
     printf 'share/doc/longreach/%s\n' README.md CHANGELOG.md SECURITY.md CITATION.cff LICENSE \
@@ -135,7 +135,8 @@ fi
 echo '{}' >"$prefix/share/longreach/configs/mine.json"
 mkdir "$prefix/share/longreach/mine"
 echo mine >>"$prefix/share/longreach/configs/cpu.json"
-ln -sf /etc/hostname "$prefix/share/doc/longreach/README.md"
+cp "$prefix/share/doc/longreach/README.md" "$home/copy"
+ln -sf "$home/copy" "$prefix/share/doc/longreach/README.md"
 rm "$prefix/share/doc/longreach/LICENSE" "$prefix/lib/longreach/"*
 mkdir "$prefix/share/doc/longreach/LICENSE"
 echo "$home/moved/bin/longreach" >"$prefix/bin/other"
