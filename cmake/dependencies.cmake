@@ -74,6 +74,11 @@ find_httplib()
 #   cuBLASLt computes matrix products, tuned for every GPU; opened when a GPU is first used.
 #   NCCL sums between GPUs over NVLink and the network; opened when several ranks train on GPUs.
 
+# Those that are built from their archives are not installed.
+foreach(rule FMT_INSTALL CLI11_INSTALL JSON_Install SPDLOG_INSTALL)
+    set(${rule} OFF CACHE INTERNAL "")
+endforeach()
+set(DOCTEST_NO_INSTALL ON CACHE INTERNAL "")
 function(use_library name version url hash)
     if(NOT LONGREACH_FETCH)
         find_package(${name} QUIET)
