@@ -111,6 +111,7 @@ struct LossSpec {
     float cap = 0, shift = 0, temperature = 1;
     float z_loss = 0;
     float gradient_scale = 0;  // multiplies dlogits, usually 1 / tokens of the step
+    Tensor weights{};          // f32 [n], multiply dlogits by row; empty: 1
 };
 
 struct AdamSlot {

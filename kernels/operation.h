@@ -88,6 +88,9 @@ inline std::vector<Operand> operands_of(LawEntries& e, bool) {
 inline std::vector<Operand> operands_of(Coefficient& c, bool) {
     return {{&c.param, false}};
 }
+inline std::vector<Operand> operands_of(LossSpec& s, bool) {
+    return {{&s.weights, false}};
+}
 inline std::vector<Operand> operands_of(AdamSlot& s, bool) {
     return {{&s.param, true}, {&s.gradient, false}, {&s.first, true}, {&s.second, true}};
 }

@@ -349,7 +349,7 @@ class Ops : public Planner {
 
     // --- loss
     // loss f32 [n] per row of logits [n, V]; targets i32 [n], -1: row not scored (loss 0, gradient 0).
-    // With `gradient` the logits are overwritten by spec.gradient_scale * dloss/dlogits.
+    // With `gradient` the logits are overwritten by spec.gradient_scale * dloss/dlogits, times spec.weights.
     virtual void do_cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const LossSpec& spec,
                                   bool gradient) = 0;
     const Operation<&Ops::do_cross_entropy> cross_entropy;

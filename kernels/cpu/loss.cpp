@@ -2,7 +2,7 @@
 //
 //   y = x, cap tanh(x / cap) or cap sigmoid((x + shift) / temperature);  L = log sum exp y
 //   loss = L - y[target] + z L^2;   dloss/dx_v = ((1 + 2 z L) e^(y_v - L) - [v = target]) dy_v/dx_v
-//   dy/dx = 1, (1 - y/cap)(1 + y/cap) or y (1 - y/cap) / temperature
+//   dy/dx = 1, (1 - y/cap)(1 + y/cap) or y (1 - y/cap) / temperature;  times gradient_scale and the row's weight
 //
 // Nothing is saved: the gradient takes the logits' place in the same call. Per element 4 bytes read, 4
 // written with the gradient (its second pass finds the row in L2), 2 exponentials. L is built block by block:
@@ -73,26 +73,27 @@ LogSum log_sum_exp(float* logits, int64_t width, bool keep, const LossSpec& spec
     return result;
 }
 
-// y holds capped logits and receives the gradient.
+// y holds capped logits and receives the gradient, `rate` times that of the loss.
 template <Softcap kind>
-void row_gradient(float* y, int64_t width, int64_t target, LogSum total, const LossSpec& spec) {
-    const double share = spec.gradient_scale * (1.0 + 2.0 * spec.z_loss * total.value()) / total.sum;
+void row_gradient(float* y, int64_t width, int64_t target, LogSum total, const LossSpec& spec, float rate) {
+    const double share = rate * (1.0 + 2.0 * spec.z_loss * total.value()) / total.sum;
     const Vec scale = splat(static_cast<float>(share)), top = splat(total.top);
     const float hit = y[target];
     for_vectors(width, [&](int64_t i, auto n) {
         const Vec v = load(y + i, n, total.top);
         store(y + i, scale * exp_or_nan(v - top) * cap_slope<kind>(v, spec), n);
     });
-    const double at_target = share * std::exp(double{hit} - total.top) - spec.gradient_scale;
+    const double at_target = share * std::exp(double{hit} - total.top) - rate;
     y[target] = static_cast<float>(at_target * cap_slope<kind>(splat(hit), spec)[0]);
 }
 
 template <Softcap kind>
-float row_loss(float* logits, int64_t width, int64_t target, const LossSpec& spec, bool gradient) {
+float row_loss(float* logits, int64_t width, int64_t target, const LossSpec& spec, bool gradient,
+               float rate) {
     // The target's logit, capped exactly as the row is: its own vector, before anything is overwritten.
     const float hit = capped<kind>(splat(logits[target]), spec)[0];
     const LogSum total = log_sum_exp<kind>(logits, width, gradient, spec);
-    if (gradient) row_gradient<kind>(logits, width, target, total, spec);
+    if (gradient) row_gradient<kind>(logits, width, target, total, spec, rate);
     const double lse = total.value();
     return static_cast<float>(lse - hit + spec.z_loss * lse * lse);
 }
@@ -101,11 +102,13 @@ template <Softcap kind>
 void rows_loss(const Tensor& loss, const Tensor& logits, const Tensor& targets, const LossSpec& spec,
                bool gradient, Pool& pool) {
     const int64_t rows = logits.rows(), width = logits.cols();
+    const float* const weights = spec.weights ? spec.weights.f32() : nullptr;
     for_items(pool, rows, width, [&](int64_t r) {
         float* row = logits.f32() + r * logits.row_stride;
         const int32_t target = targets.i32()[r];
         if (target < 0 && gradient) std::fill_n(row, width, 0.0f);
-        loss.f32()[r] = target < 0 ? 0.0f : row_loss<kind>(row, width, target, spec, gradient);
+        const float rate = spec.gradient_scale * (weights != nullptr ? weights[r] : 1.0f);
+        loss.f32()[r] = target < 0 ? 0.0f : row_loss<kind>(row, width, target, spec, gradient, rate);
     });
 }
 
@@ -144,6 +147,8 @@ void CpuOps::do_cross_entropy(Tensor loss, Tensor logits, const Tensor& targets,
     const int64_t rows = logits.rows();
     check(loss.count() == rows && targets.count() == rows, "cross_entropy of {} rows, {} targets, {} losses",
           rows, targets.count(), loss.count());
+    check(!spec.weights || spec.weights.count() == rows, "cross_entropy of {} rows, {} weights", rows,
+          spec.weights.count());
     check(spec.softcap == Softcap::none || (spec.cap > 0 && spec.temperature > 0),
           "softcap {} at temperature {}", spec.cap, spec.temperature);
     // At most a few thousand rows per call, against V logits each.

@@ -2,7 +2,7 @@
 //
 //   y = x, cap tanh(x / cap) or cap sigmoid((x + shift) / temperature);  L = log sum exp y
 //   loss = L - y[target] + z L^2;   dloss/dx_v = ((1 + 2 z L) e^(y_v - L) - [v = target]) dy_v/dx_v
-//   dy/dx = 1, (1 - y/cap)(1 + y/cap) or y (1 - y/cap) / temperature
+//   dy/dx = 1, (1 - y/cap)(1 + y/cap) or y (1 - y/cap) / temperature;  times gradient_scale and the row's weight
 //
 // Nothing is saved: the gradient takes the logits' place in the same call. One read per element, with the
 // gradient one more (from L2) and one write; 2 exponentials, a softcap computed twice rather than stored.
@@ -46,8 +46,8 @@ struct LossShared {
 
 template <class T, int n, Softcap kind>
 KERNEL(loss_threads)
-void cross_entropy_kernel(float* loss, View<T> logits, const int32_t* targets, int64_t width, LossSpec spec,
-                          bool gradient) {
+void cross_entropy_kernel(float* loss, View<T> logits, const int32_t* targets, const float* weights,
+                          int64_t width, LossSpec spec, bool gradient) {
     LossShared& space = shared<LossShared>();
     const int64_t row = blockIdx.x;
     T* x = logits.at(row);
@@ -84,11 +84,11 @@ void cross_entropy_kernel(float* loss, View<T> logits, const int32_t* targets, i
     const float top = block_reduce<loss_threads>(own.top, space.results, Max{});
     const float shift = top == minus_infinity ? 0.0f : top;
     const float sum = block_sum<loss_threads>(own.sum * expf(own.top - shift), space.results);
+    const float rate = spec.gradient_scale * (weights != nullptr ? weights[row] : 1.0f);
     if (thread == 0) {
         const double lse = static_cast<double>(top) + log(static_cast<double>(sum));
         loss[row] = static_cast<float>(lse - static_cast<double>(hit) + spec.z_loss * lse * lse);
-        space.share = static_cast<float>(spec.gradient_scale * (1.0 + 2.0 * spec.z_loss * lse) /
-                                         static_cast<double>(sum));
+        space.share = static_cast<float>(rate * (1.0 + 2.0 * spec.z_loss * lse) / static_cast<double>(sum));
     }
     if (!gradient) return;
     __syncthreads();
@@ -99,7 +99,7 @@ void cross_entropy_kernel(float* loss, View<T> logits, const int32_t* targets, i
         for (int k = 0; k < n; ++k) {
             const float y = capped<kind>(g[k], spec);
             float at = share * expf(y - top);
-            if (c + k == target) at -= spec.gradient_scale;
+            if (c + k == target) at -= rate;
             g[k] = target < width ? at * cap_slope<kind>(y, spec) : hit;
         }
         store(x + c, g);
@@ -163,8 +163,11 @@ void cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const Loss
     const int64_t rows = logits.rows(), width = logits.cols();
     check(loss.count() == rows && targets.count() == rows, "cross_entropy of {} rows, {} targets, {} losses",
           rows, targets.count(), loss.count());
+    check(!spec.weights || spec.weights.count() == rows, "cross_entropy of {} rows, {} weights", rows,
+          spec.weights.count());
     check(spec.softcap == Softcap::none || (spec.cap > 0 && spec.temperature > 0),
           "softcap {} at temperature {}", spec.cap, spec.temperature);
+    const float* const weights = spec.weights ? spec.weights.f32() : nullptr;
     with_element(logits.dtype, [&](auto element) {
         using T = typename decltype(element)::type;
         with_pack<T>(width % wide<T> == 0 && aligned(logits), [&](auto n) {
@@ -172,7 +175,7 @@ void cross_entropy(Tensor loss, Tensor logits, const Tensor& targets, const Loss
             const auto run = [&](auto kernel) {
                 launch(kernel,
                        {dim3(static_cast<unsigned>(rows)), dim3(loss_threads), sizeof(LossShared), stream},
-                       loss.f32(), view<T>(logits), targets.i32(), width, spec, gradient);
+                       loss.f32(), view<T>(logits), targets.i32(), weights, width, spec, gradient);
             };
             if (spec.softcap == Softcap::none) run(cross_entropy_kernel<T, pack, Softcap::none>);
             if (spec.softcap == Softcap::tanh) run(cross_entropy_kernel<T, pack, Softcap::tanh>);

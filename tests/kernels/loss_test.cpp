@@ -22,6 +22,11 @@ const LossSpec sigmoid_cap{.softcap = Softcap::sigmoid,
                            .gradient_scale = 0.5f};
 const std::vector<LossSpec> specs = {plain, with_z, tanh_cap, sigmoid_cap};
 
+// 0.75, 1.5, 0 and again.
+float weight_of(int64_t row) {
+    return 0.75f * static_cast<float>((row + 1) % 3);
+}
+
 template <class T>
 T capped(T x, const LossSpec& spec) {
     const double cap = spec.cap;
@@ -100,38 +105,56 @@ std::vector<double> row_of(const Floats& x, int64_t r) {
     return row;
 }
 
+// weighted: with a weight for every row.
+void check_rows(Ops& ops, int64_t rows, int64_t vocabulary, LossSpec spec, bool weighted) {
+    CAPTURE(vocabulary);
+    CAPTURE(static_cast<int>(spec.softcap));
+    CAPTURE(weighted);
+    Floats x = normal(rows, vocabulary, 1, 5.0, 0.5, vocabulary + 3), loss(1, rows), dx = x, same = x;
+    Floats weights(1, rows);
+    for (int64_t r = 0; r < rows; ++r) weights[r] = weighted ? weight_of(r) : 1;
+    if (weighted) spec.weights = weights.vector();
+    Ints targets = integers(1, rows, 2, vocabulary);
+    ops.cross_entropy(loss.vector(), same.tensor(), targets.vector(), spec, false);
+    CHECK(same_bits(same, x));
+    Floats loss_again(1, rows);
+    ops.cross_entropy(loss_again.vector(), dx.tensor(), targets.vector(), spec, true);
+    CHECK(same_bits(loss, loss_again));
+    for (int64_t r = 0; r < rows; ++r) {
+        const std::vector<double> logits = row_of(x, r);
+        const Row row = reference(logits, targets[r], spec);
+        CHECK(std::abs(loss[r] - row.loss) <= loss_bound(row, spec));
+        double most = 0;
+        for (int64_t v = 0; v < vocabulary; ++v) {
+            const double expected =
+                double{weights[r]} * spec.gradient_scale * gradient(logits, targets[r], v, spec, row.top);
+            // The product of weight and scale is rounded.
+            const double bound =
+                weights[r] * gradient_bound(row, targets[r], v, spec) + unit * std::abs(expected) + 1e-37;
+            most = std::max(most, std::abs(dx.at(r, v) - expected) / bound);
+        }
+        CHECK(most <= 1);
+    }
+    CHECK(dx.guards_intact());
+}
+
 }  // namespace
 
-TEST_CASE("cross_entropy and its gradient agree with the definition") {
+TEST_CASE("cross_entropy and its gradient agree with the definition, with weights and without") {
     for_each_isa([](Ops& ops) {
-        for (auto [rows, vocabulary] : {std::pair<int64_t, int64_t>{1, 257}, {7, 100}, {3, 1029}, {2, 1}}) {
-            for (const LossSpec& spec : specs) {
-                CAPTURE(vocabulary);
-                CAPTURE(static_cast<int>(spec.softcap));
-                Floats x = normal(rows, vocabulary, 1, 5.0, 0.5, vocabulary + 3), loss(1, rows), dx = x,
-                       same = x;
-                Ints targets = integers(1, rows, 2, vocabulary);
-                ops.cross_entropy(loss.vector(), same.tensor(), targets.vector(), spec, false);
-                CHECK(same_bits(same, x));
-                Floats loss_again(1, rows);
-                ops.cross_entropy(loss_again.vector(), dx.tensor(), targets.vector(), spec, true);
-                CHECK(same_bits(loss, loss_again));
-                for (int64_t r = 0; r < rows; ++r) {
-                    const std::vector<double> logits = row_of(x, r);
-                    const Row row = reference(logits, targets[r], spec);
-                    CHECK(std::abs(loss[r] - row.loss) <= loss_bound(row, spec));
-                    double most = 0;
-                    for (int64_t v = 0; v < vocabulary; ++v) {
-                        const double expected =
-                            spec.gradient_scale * gradient(logits, targets[r], v, spec, row.top);
-                        most = std::max(most, std::abs(dx.at(r, v) - expected) /
-                                                  gradient_bound(row, targets[r], v, spec));
-                    }
-                    CHECK(most <= 1);
-                }
-                CHECK(dx.guards_intact());
-            }
-        }
+        for (auto [rows, vocabulary] : {std::pair<int64_t, int64_t>{1, 257}, {7, 100}, {3, 1029}, {2, 1}})
+            for (const LossSpec& spec : specs)
+                for (const bool weighted : {false, true}) check_rows(ops, rows, vocabulary, spec, weighted);
+    });
+}
+
+TEST_CASE("weights of another number of rows are refused") {
+    for_each_isa([](Ops& ops) {
+        Floats x(2, 10), loss(1, 2), weights(1, 3);
+        Ints targets(1, 2);
+        LossSpec spec = plain;
+        spec.weights = weights.vector();
+        CHECK_THROWS_AS(ops.cross_entropy(loss.vector(), x.tensor(), targets.vector(), spec, true), Error);
     });
 }
 

@@ -287,10 +287,11 @@ RowCase smears_backward() {
             }};
 }
 
-RowCase losses(Softcap kind, float z_loss, bool gradient) {
+RowCase losses(Softcap kind, float z_loss, bool gradient, bool weighted = false) {
     std::string variant = kind == Softcap::none ? "no cap" : kind == Softcap::tanh ? "tanh" : "sigmoid";
     if (z_loss > 0) variant += ", z-loss";
     if (!gradient) variant += ", no gradient";
+    if (weighted) variant += ", weights";
     return {"cross_entropy", variant, {{5, 24}, {4, 33}, {3, 4104, 8}, {2, 4103}}, [=](Problem& p) {
                 const auto [rows, width, gap] = p.shape;
                 const LossSpec spec{.softcap = kind,
@@ -302,19 +303,26 @@ RowCase losses(Softcap kind, float z_loss, bool gradient) {
                 // Logits below 15 as are the capped ones: e^(y - L) errs by 30 roundings of itself,
                 // a sum of V of them by as many as a thread adds and its tree, at most 200 with the CPU's.
                 // The gradient is 0.5 (share - 1) (1 + 2 z L), slope at most 1
-                // (the sigmoid's: 15 / 4 / 7.5 = 1/2).
-                const int logits = gradient ? p.in_out(rows, width, {200, 0.6}, 3) : p.in(rows, width, 3);
+                // (the sigmoid's: 15 / 4 / 7.5 = 1/2). Weights are below 1/2 + 6/4, and one rounding.
+                const Bound bound = weighted ? Bound{201, 1.2} : Bound{200, 0.6};
+                const int logits = gradient ? p.in_out(rows, width, bound, 3) : p.in(rows, width, 3);
                 const int loss = p.vec_out(rows, {200, 60});
                 std::vector<int32_t> numbers;
                 for (int64_t r = 0; r < rows; ++r)
                     numbers.push_back(r == 1 ? -1 : static_cast<int32_t>((r * 7 + width - 1) % width));
                 const int targets = p.integers(numbers);
+                const int weights = weighted ? p.vec(rows, 0.25, 0.5) : -1;
+                const auto weighed = [=](const Tensors& t) {
+                    LossSpec with = spec;
+                    if (weighted) with.weights = t[weights];
+                    return with;
+                };
                 p.run(
                     [=](Ops& cpu, const Tensors& t) {
-                        cpu.cross_entropy(t[loss], t[logits], t[targets], spec, gradient);
+                        cpu.cross_entropy(t[loss], t[logits], t[targets], weighed(t), gradient);
                     },
                     [=](const Tensors& t) {
-                        cuda::cross_entropy(t[loss], t[logits], t[targets], spec, gradient, nullptr);
+                        cuda::cross_entropy(t[loss], t[logits], t[targets], weighed(t), gradient, nullptr);
                     });
             }};
 }
@@ -443,6 +451,7 @@ std::vector<RowCase> row_cases() {
     for (Softcap kind : {Softcap::none, Softcap::tanh, Softcap::sigmoid}) {
         cases.push_back(losses(kind, 0, true));
         cases.push_back(losses(kind, 1e-3f, true));
+        cases.push_back(losses(kind, 1e-3f, true, true));
     }
     cases.push_back(losses(Softcap::tanh, 1e-3f, false));
     cases.push_back(tops());
