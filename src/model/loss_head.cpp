@@ -90,6 +90,7 @@ void LossHead::run_chunks(StepContext& run, const Saved& saved, const Tensor& x,
         const Tensor y = saved.norm.y.row_range(begin, rows), logits = saved.logits.first_rows(rows);
         const Tensor losses(saved.losses.f32() + begin, DType::f32, {rows});
         const Tensor targets(run.batch.targets.i32() + begin, DType::i32, {rows});
+        if (run.batch.loss_weights) spec.weights = run.batch.loss_weights.range(begin, rows);
         run.ops.linear(logits, y, matrix, Write::set);
         run.ops.cross_entropy(losses, logits, targets, spec, training);
         if (!training) {

@@ -30,7 +30,8 @@ class LossHead {
     void predict(StepContext& run, const Saved& saved, const Tensor& x) const;
     // The logit after the softcap, which changes probabilities but not their order.
     double capped(double logit) const;
-    // Computes losses and dx = gradient_scale * d(sum of losses)/dx; gradients of the head accumulate.
+    // Computes losses and dx = gradient_scale * d(sum of losses times the batch's weights)/dx; gradients of the head
+    // accumulate in the same way.
     void forward_backward(StepContext& run, Tensor dx, const Saved& saved, const Tensor& x,
                           float gradient_scale) const;
 

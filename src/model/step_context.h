@@ -13,10 +13,11 @@ namespace longreach::model {
 // One micro-batch on the device: B sequences of T positions, N = B*T tokens.
 struct Batch {
     int64_t sequences = 0, length = 0;
-    Tensor tokens;     // i32 [N]
-    Tensor targets;    // i32 [N], -1: not scored
-    Tensor doc_start;  // i32 [N], position in the sequence where the document of each token
-                       // starts; empty: no mask
+    Tensor tokens;          // i32 [N]
+    Tensor targets;         // i32 [N], -1: not scored
+    Tensor doc_start;       // i32 [N], position in the sequence where the document of each token
+                            // starts; empty: no mask
+    Tensor loss_weights{};  // f32 [N], factors of the losses in the gradient; empty: 1
     int64_t count() const { return sequences * length; }
 };
 

@@ -55,7 +55,7 @@ class Transformer {
     void set_stage_window(int64_t window) { settings_.stage_window = window; }
 
     // Writes losses per token to training_losses(); gradients = or += (gradients.write)
-    // gradient_scale * d(sum of losses).
+    // gradient_scale * d(sum of the losses, times the batch's weights).
     // Changes nothing in host memory, so a device may replay it (Ops::replay); traffic is called by host_step().
     void forward_backward(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
                           const Batch& batch, float gradient_scale, ParameterTraffic* traffic = nullptr);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "base/rng.h"
@@ -51,7 +52,8 @@ class ModelFixture {
         model::initialise(model_.params(), seed, host_weights);
     }
 
-    // Returns the losses, and the gradients of gradient_scale * (sum of the losses), set where NaN was.
+    // Returns the losses, and the gradients of gradient_scale * (sum of the losses times the example's weights),
+    // which are set where NaN was.
     Step train(const Example& example, float gradient_scale = 1) {
         const std::vector<float> nan(static_cast<size_t>(params().size()),
                                      std::numeric_limits<float>::quiet_NaN());
@@ -118,7 +120,7 @@ class ModelFixture {
         arena_.group("weights");
         weights_ = model::plan_weights(arena_, params());
         gradients_.flat = arena_.reserve("gradients", DType::f32, {params().size()});
-        batch_.plan(arena_, n, {.documents = true});
+        batch_.plan(arena_, n, {.documents = true, .loss_weights = true});
         model_.plan_tables(arena_);
         arena_.group("shared");
         shared_ = arena_.reserve("shared_begin", DType::f32, {64});
@@ -135,7 +137,8 @@ class ModelFixture {
         poison();
         ops_->upload(weights_.flat, host_weights.data());
         weights_.round(*ops_);
-        return batch_.upload(*ops_, example.length, example.tokens, example.targets, example.doc_start);
+        return batch_.upload(*ops_, example.length, example.tokens, example.targets, example.doc_start,
+                             example.loss_weights);
     }
 
     void poison() {
@@ -180,12 +183,11 @@ inline Example random_example(int64_t vocab_size, int64_t sequences, int64_t len
 
 // Some of an example's sequences.
 inline Example sequences_of(const Example& e, int64_t begin, int64_t count) {
-    const auto part = [&](const std::vector<int32_t>& v) {
-        return v.empty() ? v
-                         : std::vector<int32_t>(v.begin() + begin * e.length,
-                                                v.begin() + (begin + count) * e.length);
+    const auto part = [&](const auto& v) {
+        using Entries = std::remove_cvref_t<decltype(v)>;
+        return v.empty() ? v : Entries(v.begin() + begin * e.length, v.begin() + (begin + count) * e.length);
     };
-    return {count, e.length, part(e.tokens), part(e.targets), part(e.doc_start)};
+    return {count, e.length, part(e.tokens), part(e.targets), part(e.doc_start), part(e.loss_weights)};
 }
 
 }  // namespace longreach::test

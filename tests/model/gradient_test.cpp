@@ -80,6 +80,39 @@ TEST_CASE("gradients are scaled and accumulate") {
     }
 }
 
+TEST_CASE("weights of losses: the gradient agrees with the reference, and the losses stay as they were") {
+    for (const char* name : {"plain", "softcap tanh, z-loss"}) {
+        SmallModel small{name, tiny_model()};
+        if (small.name != "plain") {
+            small.config.head.softcap.kind = Softcap::tanh;
+            small.config.head.z_loss = 1e-2;
+        }
+        CAPTURE(small.name);
+        Example example = make_example(small);
+        const auto fixture = make_fixture(small, {.threads = 1});
+        const ModelFixture::Step plain = fixture->train(example);
+        const Rng rng(11, Purpose::test, 0);
+        for (size_t i = 0; i < example.tokens.size(); ++i)
+            example.loss_weights.push_back(static_cast<float>(std::max(0.0, 3 * rng.uniform(i) - 1)));
+        const Expected expected(small.config, fixture->named_weights(), example, 24);
+        ModelFixture::Step step = fixture->train(example);
+        CHECK(step.losses == plain.losses);
+        CHECK(step.gradients != plain.gradients);
+        expected.compare(*fixture, step);
+    }
+}
+
+TEST_CASE("a weight of 0 is a target that is not scored, in every chunk of the head") {
+    const SmallModel small{"plain", tiny_model(), false, 9, 100};
+    const auto fixture = make_fixture(small, {.threads = 1});
+    Example example = make_example(small), fewer = example;
+    for (size_t i = 0; i < example.tokens.size(); ++i) {
+        example.loss_weights.push_back(i * i % 7 == 2 ? 0.0f : 1.0f);
+        if (example.loss_weights.back() == 0) fewer.targets[i] = -1;
+    }
+    CHECK(fixture->train(example).gradients == fixture->train(fewer).gradients);
+}
+
 TEST_CASE("without any target every loss and gradient is zero") {
     const SmallModel small{"plain", tiny_model()};
     const auto fixture = make_fixture(small, {.threads = 1});

@@ -6,6 +6,12 @@
 
 namespace longreach::reference {
 
+namespace {
+double weight_of(const Example& example, size_t token) {
+    return example.loss_weights.empty() ? 1 : double{example.loss_weights[token]};
+}
+}  // namespace
+
 std::vector<double> losses(const model::ModelConfig& config, const Params<double>& params,
                            const Example& example, const PostHoc& change) {
     return Model<double>(config, params, change).losses(example);
@@ -41,7 +47,8 @@ std::vector<std::vector<double>> token_derivatives(const model::ModelConfig& con
         seed(0);
         for (size_t i = 0; i < n; ++i) {
             out.emplace_back();
-            for (const Number& loss : losses) out.back().push_back(loss.slope[i]);
+            for (size_t n = 0; n < losses.size(); ++n)
+                out.back().push_back(weight_of(example, n) * double{losses[n].slope[i]});
         }
     }
     return out;
@@ -65,7 +72,7 @@ Directional directional_derivative(const model::ModelConfig& config, const Param
     Directional result;
     for (const Number& loss : Model<Number>(config, numbers).losses(example)) {
         result.losses.push_back(loss.value);
-        result.slopes.push_back(loss.slope[0]);
+        result.slopes.push_back(weight_of(example, result.slopes.size()) * loss.slope[0]);
     }
     return result;
 }

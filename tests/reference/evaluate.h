@@ -25,13 +25,13 @@ struct Coordinate {
     std::string name;
     size_t index = 0;
 };
-// d loss_n / d coordinate for every coordinate, then every token n, computed in Real: double or float.
+// d (weight_n loss_n) / d coordinate for every coordinate, then every token n, computed in Real: double or float.
 template <class Real = double>
 std::vector<std::vector<double>> token_derivatives(const model::ModelConfig& config,
                                                    const Params<double>& params, const Example& example,
                                                    const std::vector<Coordinate>& coordinates);
 
-// Losses per token, and their derivatives along `direction`.
+// Losses per token, and the derivatives of weight times loss along `direction`.
 struct Directional {
     std::vector<double> losses, slopes;
 };

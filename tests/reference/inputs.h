@@ -17,6 +17,7 @@ struct Example {
     std::vector<int32_t> targets;  // -1: not scored
     std::vector<int32_t>
         doc_start;  // position in its sequence where a token's document starts; empty: no mask
+    std::vector<float> loss_weights{};  // factor of each loss in the gradient; empty: 1
 };
 
 // Matrices are [out, in], row by row.
