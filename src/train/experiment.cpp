@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "config/field_info.h"
+#include "law/law.h"
 #include "model/attention_score.h"
 #include "model/changed_layers.h"
 #include "model/attention_angle.h"
@@ -92,6 +93,51 @@ void BatchConfig::fields(config::Fields& f) {
          "ranks that a run may have"});
 }
 
+void LossConfig::fields(config::Fields& f) {
+    f.text(
+        "weight", weight,
+        {.help =
+             "weight of a training loss by position, a formula of p (position in the document, or in the "
+             "sequence without a document mask), n = p + 1, L and T, divided by its mean over the sequence; "
+             "reported losses stay without weights; empty: 1",
+         .words = "training losses weighted by position, {}"});
+}
+
+std::vector<float> LossConfig::weights(int64_t context, int64_t train_context) const {
+    if (weight.empty()) return {};
+    using law::Variable;
+    constexpr Variable variables[] = {Variable::p, Variable::n, Variable::L, Variable::T};
+    const auto known = [&](const law::Formula& f) {
+        return law::resolve(
+            f, {{Variable::L, law::as_double(train_context)}, {Variable::T, law::as_double(context)}});
+    };
+    const law::Formula written = law::parse_finite(weight, variables, {});
+    law::check_solvers(
+        written,
+        [&](const law::Formula& part) {
+            const law::Formula f = known(part);
+            return f->kind == law::Node::Kind::number ? std::optional(f->number) : std::nullopt;
+        },
+        false);
+    const law::Formula f = law::substitute(known(written), Variable::n, law::parse("p + 1", variables, {}));
+    const std::vector<double> values = law::tabulate(f, Variable::p, 0, context, {});
+    double sum = 0;
+    for (size_t p = 0; p < values.size(); ++p) {
+        const float value = static_cast<float>(values[p]);
+        if (!std::isfinite(value) || value < 0)
+            throw Error(ExitCode::usage,
+                        fmt::format("{:.6g} at position {}: expected a number of at least 0, within f32",
+                                    values[p], p));
+        sum += double{value};
+    }
+    if (sum == 0) throw Error(ExitCode::usage, fmt::format("0 at every position below {}", context));
+    const double scale = static_cast<double>(context) / sum;
+    std::vector<float> weights;
+    for (const double value : values)
+        weights.push_back(static_cast<float>(scale * double{static_cast<float>(value)}));
+    return weights;
+}
+
 void CheckpointConfig::fields(config::Fields& f) {
     f.integer("every", every, {.min = 0}, {"steps between checkpoints; 0: only at the end", true});
     f.integer("keep", keep, {.min = 1}, {"newest checkpoints kept", true});
@@ -133,6 +179,7 @@ void Experiment::fields(config::Fields& f) {
     f.list("stages", stages, {"training stages in order; a growing context is context-length warmup"});
     f.section("window_warmup", window_warmup, {"windows that grow with the steps"});
     f.section("batch", batch, {"tokens per step"});
+    f.section("loss", loss, {"what a training loss counts"});
     f.section("optimizer", optimizer, {"how weights move"});
     f.section("train", train, {"what a run does about trouble"});
     f.section("eval", eval, {"losses by context length"});
@@ -193,6 +240,7 @@ void Experiment::check(config::Problems& p) {
     };
     check_layers(p);
     check_task(p);
+    check_loss(p);
     check_window_warmup(p, windowed);
     if (seed.init >= 0 && seed.data >= 0)
         no_effect("run.seed", "seed.init and seed.data are both set", "seed.init");
@@ -250,6 +298,18 @@ bool Experiment::check_stages(config::Problems& p, bool windowed) const {
     return true;
 }
 
+void Experiment::check_loss(config::Problems& p) const {
+    std::set<int64_t> contexts;
+    for (const StageConfig& s : stages) contexts.insert(s.context);
+    for (const int64_t context : contexts) try {
+            loss.weights(context, model.train_context);
+        } catch (const law::FormulaError& error) {
+            return p.add("loss.weight", fmt::format("{}: {}", error.what(), law::marked(loss.weight, error)));
+        } catch (const Error& error) {
+            return p.add("loss.weight", error.what(), "stages");
+        }
+}
+
 void Experiment::check_window_warmup(config::Problems& p, bool windowed) const {
     if (window_warmup.to == 0) return;
     if (!windowed) p.no_effect("window_warmup.to", "no layer has a window", "model.attention.window");
@@ -272,7 +332,7 @@ bool Experiment::knows_layouts() const {
 // Checks that depend on the layers which pattern and layouts produce.
 void Experiment::check_layers(config::Problems& p) const {
     if (!knows_layouts()) return;  // reported elsewhere
-    bool plain = false, uses_context = eval.rope.active();
+    bool plain = false, uses_context = eval.rope.active() || law::mentions(loss.weight, "L");
     std::string sticks;  // path of a layer without softmax
     for (int64_t l : model.distinct_attention_layers()) {
         const model::AttentionConfig& a = model.layer_attention(l);

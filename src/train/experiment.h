@@ -60,6 +60,17 @@ struct BatchConfig {
     void fields(config::Fields& f);
 };
 
+// The weights of the training losses by position p in the document (of which n = p + 1 tokens are seen), as a formula
+// of p, n, L and T, divided by its mean over the positions of a sequence: a constant changes nothing. A function of
+// the position alone, so neither other documents nor the cut into micro-batches and ranks change a weight.
+struct LossConfig {
+    std::string weight;  // "": 1
+    void fields(config::Fields& f);
+    // Of the positions of a sequence of `context` tokens; empty: 1. Throws law::FormulaError, or Error with the
+    // position at which the formula gives no weight.
+    std::vector<float> weights(int64_t context, int64_t train_context) const;
+};
+
 struct CheckpointConfig {
     int64_t every = 500;
     int64_t keep = 2;
@@ -100,6 +111,7 @@ struct Experiment {
     std::vector<StageConfig> stages;
     WindowWarmupConfig window_warmup;
     BatchConfig batch;
+    LossConfig loss;
     optim::OptimizerConfig optimizer;
     TrainConfig train;
     eval::EvalConfig eval;
@@ -141,6 +153,7 @@ struct Experiment {
     void check_layers(config::Problems& problems) const;
     void check_rope(config::Problems& problems) const;
     void check_task(config::Problems& problems) const;
+    void check_loss(config::Problems& problems) const;
 };
 
 }  // namespace longreach::train

@@ -46,7 +46,8 @@ void Stepper::plan_activations(model::Arena& arena, const std::vector<Stage>& st
     model::PlanSize size{most_micro_tokens(stages), {}};
     for (const Stage& s : stages) size.lengths.push_back(s.context);
     arena.group("batch, training");
-    batch_.plan(arena, size.tokens, {.documents = documents});
+    batch_.plan(arena, size.tokens,
+                {.documents = documents, .loss_weights = !session_.experiment.loss.weight.empty()});
     micro_losses_ = arena.reserve("losses", DType::f64, {most_micro_batches(stages)});
     session_.model.plan_training(arena, session_.ops, size, documents);
     if (session_.model.indexed_layers() > 0)
@@ -102,6 +103,19 @@ void Stepper::gather_scalars(int64_t micro_batches) {
     });
 }
 
+std::span<const float> Stepper::weigh(const data::MicroBatch& micro) {
+    const Experiment& e = session_.experiment;
+    const auto length = static_cast<size_t>(micro.request.length);
+    if (position_weights_.size() != length)
+        position_weights_ = e.loss.weights(micro.request.length, e.model.train_context);
+    token_weights_.clear();
+    for (size_t i = 0; i < micro.tokens.size() && !position_weights_.empty(); ++i) {
+        const size_t start = micro.doc_start.empty() ? 0 : static_cast<size_t>(micro.doc_start[i]);
+        token_weights_.push_back(position_weights_[i % length - start]);
+    }
+    return token_weights_;
+}
+
 // Adds the gradients of this rank's micro-batches, which the loader delivers, to the tree. Then computes the
 // gradient norm and the losses over all ranks.
 Stepper::Gradient Stepper::measure(const Stage& stage, data::Loader& loader) {
@@ -117,7 +131,7 @@ Stepper::Gradient Stepper::measure(const Stage& stage, data::Loader& loader) {
     for (int64_t m = own.first; m < own.end; ++m) {
         const data::MicroBatch micro = loader.take();
         const model::Batch batch =
-            batch_.upload(ops, stage.context, micro.tokens, micro.targets, micro.doc_start);
+            batch_.upload(ops, stage.context, micro.tokens, micro.targets, micro.doc_start, weigh(micro));
         const model::FlatParams gradients = tree_.begin(m);
         const bool last = m + 1 == own.end;
         // Weights still arrive during the first pass; gradients are sent during the last.

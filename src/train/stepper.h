@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "data/batch_plan.h"
@@ -65,6 +66,8 @@ class Stepper {
     data::BatchRequest request_of(const Stage& stage, int64_t step, int64_t micro_batch) const;
     void request_until(int64_t step);                   // requests all micro-batches before `step`
     int64_t scored_per_step(const Stage& stage) const;  // tokens with a target
+    // Of the losses of a micro-batch; empty: 1.
+    std::span<const float> weigh(const data::MicroBatch& micro);
     Gradient measure(const Stage& stage, data::Loader& loader);
     void measure_again(const Stage& stage, const Gradient& first);
     void gather_scalars(int64_t micro_batches);
@@ -79,9 +82,11 @@ class Stepper {
     std::unique_ptr<data::BatchSource> source_;
     std::unique_ptr<data::Loader> loader_;
     model::DeviceBatch batch_;
-    Tensor micro_losses_;  // f64 [micro-batches]
-    Tensor index_losses_;  // likewise; empty without an index of keys
-    Tensor maxima_;        // f32 [R, scores watched]
+    std::vector<float> position_weights_;  // of losses, by position in a sequence
+    std::vector<float> token_weights_;     // of losses, of a micro-batch
+    Tensor micro_losses_;                  // f64 [micro-batches]
+    Tensor index_losses_;                  // likewise; empty without an index of keys
+    Tensor maxima_;                        // f32 [R, scores watched]
     int64_t requested_step_ = 0;
     bool suspicious_ = false;  // the previous step was a spike or not finite
 };

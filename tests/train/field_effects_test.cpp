@@ -98,6 +98,14 @@ void add_layouts(std::vector<Effect>& all) {
     }
 }
 
+std::vector<Effect> delta_effects() {
+    return {
+        attention_effect("delta.value_dim", "16", Seen::weights, attention({"mixer=gdn"})),
+        attention_effect("delta.conv", "2", Seen::weights, attention({"mixer=kda"})),
+        attention_effect("delta.additive", "true", Seen::weights, attention({"mixer=gdn"})),
+    };
+}
+
 std::vector<Effect> listed_effects() {
     const auto kind = [](const char* section, const char* name) {
         return attention({(std::string(section) + ".kind=" + name).c_str()});
@@ -181,11 +189,8 @@ std::vector<Effect> listed_effects() {
                          attention({"angle=nope", "qk.kind=none", "latent.width=8"})),
         attention_effect("latent.queries", "8", Seen::weights, latent),
         attention_effect("mixer", "gdn", Seen::weights),
-        attention_effect("delta.value_dim", "16", Seen::weights, attention({"mixer=gdn"})),
         attention_effect("simplicial.window", "2", Seen::weights, attention({"mixer=simplicial"})),
         attention_effect("simplicial.second_window", "2", Seen::weights, attention({"mixer=simplicial"})),
-        attention_effect("delta.conv", "2", Seen::weights, attention({"mixer=kda"})),
-        attention_effect("delta.additive", "true", Seen::weights, attention({"mixer=gdn"})),
         attention_effect("pre_norm", "false"),
         attention_effect("post_norm", "true"),
         attention_effect("conv.size", "3", Seen::weights),
@@ -321,6 +326,7 @@ std::vector<Effect> listed_effects() {
         {"eval.min_document", {"eval.min_document=120"}, Seen::validation, {"eval.final_tokens=512"}},
         {"eval.batch_tokens", {"eval.batch_tokens=256"}, Seen::plan},
         {"batch.leaves", {"batch.leaves=1"}, Seen::weights},
+        {"loss.weight", {"loss.weight=tanh(p/10)"}},
         {"parallel.shard_optimizer", {"parallel.shard_optimizer=false"}, Seen::rank_plan},
         {"parallel.reduction", {"parallel.reduction=all_reduce"}, Seen::rank_plan},
         {"parallel.timeout", {"parallel.timeout=30"}, Seen::patience},
@@ -350,6 +356,7 @@ std::vector<Effect> listed_effects() {
         {"system.device_timeout", {"system.device_timeout=5"}, Seen::patience},
     };
     add_terms(all);
+    for (const Effect& e : delta_effects()) all.push_back(e);
     add_layouts(all);
     return all;
 }

@@ -83,7 +83,8 @@ inline std::vector<std::string> many_variants() {
             "model.residual.smear=true",
             "model.residual.backout=0",
             "eval.rope.kind=rerope",
-            "eval.rope.layers=all"};
+            "eval.rope.layers=all",
+            "loss.weight=tanh(p/10)"};
 }
 
 // Keys and values made of latents, clipped, which exclude some of the variants above.

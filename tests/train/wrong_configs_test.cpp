@@ -215,6 +215,33 @@ TEST_CASE("wrong experiments: stages and batch") {
     });
 }
 
+TEST_CASE("wrong experiments: weights of losses") {
+    const auto weight = [](const char* formula) {
+        return fmt::format(R"({{"loss": {{"weight": "{}"}}, "stages": [{{"steps": 1, "context": 64}}]}})",
+                           formula);
+    };
+    check_all({
+        {weight("tanh(p/10)"), "no problem"},
+        {weight("max_normal(8)*n"), "no problem"},
+        {weight("tanh(t/10)"),
+         "loss.weight (c.json:1:21): unknown name 't'; known are p, n, L, T, pi, e, egamma: tanh([t]/10)"},
+        {weight("p +"), "loss.weight (c.json:1:21): the formula ends where an operand is expected: p +[]"},
+        {weight("max_normal(n)"),
+         "loss.weight (c.json:1:21): max_normal takes a number here: max_normal([n])"},
+        {weight("1 - p/40"),
+         "loss.weight (c.json:1:21): -0.025 at position 41: expected a number of at least 0, within f32; see "
+         "stages (c.json:1:44)"},
+        {weight("1/(p - 3)^2"),
+         "loss.weight (c.json:1:21): inf at position 3: expected a number of at least 0, within f32; see "
+         "stages (c.json:1:47)"},
+        {weight("exp(2*p)"),
+         "loss.weight (c.json:1:21): 1.2204e+39 at position 45: expected a number of at least 0, within f32; "
+         "see stages (c.json:1:44)"},
+        {weight("p > 100"),
+         "loss.weight (c.json:1:21): 0 at every position below 64; see stages (c.json:1:43)"},
+    });
+}
+
 TEST_CASE("wrong experiments: model contradictions") {
     check_all({
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"heads": 6, "kv_heads": 4}}})",
@@ -473,7 +500,7 @@ TEST_CASE("wrong experiments: validation sets") {
         {R"({"stages": [{"steps": 1}], "data": {"val_sets": {"a/b": {"paths": ["c"]}}}})",
          "data.val_sets.\"a/b\" (c.json:1:50): a name is made of letters, digits, '_' and '-'"},
         {R"({"stages": [{"steps": 1}], "data": {"val_sets": {"w": {"paths": ["c"], "weight": 1}}}})",
-         "data.val_sets.w.weight (c.json:1:72): unknown key: did you mean data.mixture.*.weight?"},
+         "data.val_sets.w.weight (c.json:1:72): unknown key: did you mean data.mixture.*.weight or loss.weight?"},
         {R"({"stages": [{"steps": 1}], "data": {"val_sets": ["c"]}})",
          "data.val_sets (c.json:1:49): expected an object of named variations, got a list"},
     });
