@@ -50,8 +50,7 @@ TEST_CASE("variations: an entry that is no object sets the main field") {
     CHECK(c.entries.at("a").count == 1);
     CHECK(c.entries.at("b").text == "y");
     CHECK(c.numbers.at("n").count == 4);
-    CHECK(load(R"({"entries": {"a": {"count": 2}}})", {"entries.a.text=z"}).value.entries.at("a").count ==
-          2);
+    CHECK(load(R"({"entries": {"a": {"count": 2}}})", {"entries.a.text=z"}).value.entries.at("a").count == 2);
     CHECK(load("{}", {"entries.a=z", "numbers.n=2"}).value.numbers.at("n").count == 2);
     CHECK(problem(R"({"entries": {"a": 4}})").starts_with("entries.a.text (c.json:1:"));
     CHECK(problem(R"({"numbers": {"n": 12}})").starts_with("numbers.n.count (c.json:1:"));

@@ -198,7 +198,7 @@ const std::vector<Family> families{
          }
      }},
     {"scores",
-     [](Room& room, DType) {
+     [](Room& room, DType type) {
          const int64_t length = 40, heads = 2;
          cuda::row_starts(room.i32(length), Tensor(), length, 8, 0, nullptr);
          LawSpec law{.length = length, .parameters = {room.f32(heads)}, .sizes = {1}};
@@ -207,6 +207,14 @@ const std::vector<Family> families{
          law.program.code[1].op = LawOp::log1p;
          cuda::evaluate_law(room.f32(heads, length), law, nullptr);
          const LawEntries queries{.length = length};
+         law.by_token = queries;
+         law.tokens = {room.make(type, length, heads)};
+         law.program.code[0].op = LawOp::token;
+         cuda::evaluate_law(room.f32(heads, length), law, nullptr);
+         Tensor sums = room.make(DType::f64, heads, length), between = room.f32(heads, length);
+         cuda::running_sums(sums, Tensor(), between, between, length, 0, nullptr);
+         cuda::running_sums_backward(between, room.f32(heads, length), length, nullptr);
+         cuda::term_gradient(room.make(type, length, heads), between, between, Write::set, nullptr);
          cuda::law_rows(room.f32(heads, length), room.f32(heads, length), queries, nullptr);
          cuda::law_gradient({.dparameter = room.f32(heads),
                              .derivative = room.f32(heads, length),

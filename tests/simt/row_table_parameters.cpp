@@ -100,6 +100,49 @@ std::vector<int32_t> starts_of(int64_t rows, int64_t length) {
     return starts;
 }
 
+// (a + table) x + entry y, x and y of every token and head.
+RowCase evaluate_by_token(bool documents) {
+    return {"evaluate_law",
+            documents ? "by token, documents" : "by token",
+            {{3, 37}, {2, 256}, {1, 257}},
+            [=](Problem& p) {
+                const auto [heads, length, gap] = p.shape;
+                const int a = p.vec(heads), constant = p.in_of(DType::f64, 1, length);
+                const int x = p.in(2 * length, heads), y = p.in(2 * length, heads);
+                const int starts = p.integers(starts_of(2 * length, length));
+                // In f64, rounded once on either side; below 10 * 5 + 257 * 5.
+                const int out = p.f32_out(heads, 2 * length, {2, 1400});
+                LawProgram program;
+                const auto add = [&](LawOp op, int operand = 0) {
+                    program.code[program.count++] = {op, static_cast<int16_t>(operand)};
+                };
+                add(LawOp::parameter);
+                add(LawOp::table);
+                add(LawOp::add);
+                add(LawOp::token, 0);
+                add(LawOp::multiply);
+                add(LawOp::entry);
+                add(LawOp::token, 1);
+                add(LawOp::multiply);
+                add(LawOp::add);
+                const auto call = [=](const Tensors& t, auto fill) {
+                    LawSpec spec{.program = program,
+                                 .first = 1,
+                                 .parameters = {t[a]},
+                                 .sizes = {1},
+                                 .tables = {t[constant]},
+                                 .by_token = {length, documents ? t[starts] : Tensor()},
+                                 .tokens = {t[x], t[y]}};
+                    fill(t[out], spec);
+                };
+                p.run([=](Ops& cpu,
+                          const Tensors& t) { call(t, [&](const auto&... of) { cpu.evaluate_law(of...); }); },
+                      [=](const Tensors& t) {
+                          call(t, [](const auto&... of) { cuda::evaluate_law(of..., nullptr); });
+                      });
+            }};
+}
+
 RowCase rows(bool documents) {
     return {"law_rows",
             documents ? "documents" : "",
@@ -216,6 +259,8 @@ std::vector<RowCase> parameter_cases() {
         starts("all of them", 9, 16, true),
         evaluate(false),
         evaluate(true),
+        evaluate_by_token(false),
+        evaluate_by_token(true),
         rows(false),
         rows(true),
         gradient(false, 1, false),

@@ -342,42 +342,66 @@ RowCase tops() {
             }};
 }
 
-// One query of 4 heads per sequence at position 20 of 24 cached rows, sees keys from 3 on.
-// Forget gates of three sequences; |u + b| < 20, so a gate's logarithm is above -20.01.
-RowCase gate_sums() {
+// Three sequences; numbers are below 5.
+RowCase sums(bool of_keys) {
     return {
-        "forget_sums", "", {{3 * 7, 2}, {3 * 256, 1, 3}, {3 * 300, 4, 8}}, [](Problem& p) {
-            const auto [tokens, heads, gap] = p.shape;
+        "running_sums",
+        of_keys ? "keys" : "",
+        {{2, 3 * 7}, {1, 3 * 256, 3}, {4, 3 * 300, 8}},
+        [=](Problem& p) {
+            const auto [heads, tokens, gap] = p.shape;
             const int64_t length = tokens / 3;
-            const int u = p.in(tokens, heads, 3), bias = p.vec(heads);
+            const int values = p.f32(heads, tokens), keys = p.f32(heads, tokens);
             // In f64, in another order: 2^-53 per addition.
-            const double size = 20.01 * static_cast<double>(length);
-            const int sums = p.doubles_out(heads, tokens, {0x1p-29 * static_cast<double>(length + 8), size});
-            p.run([=](Ops& cpu, const Tensors& t) { cpu.forget_sums(t[sums], t[u], t[bias], length, 0); },
-                  [=](const Tensors& t) { cuda::forget_sums(t[sums], t[u], t[bias], length, 0, nullptr); });
-        }};
+            const double size = 5 * static_cast<double>(length + 1);
+            const int out = p.doubles_out(heads, tokens, {0x1p-29 * static_cast<double>(length + 8), size});
+            const auto call = [=](const Tensors& t, auto fill) {
+                fill(t[out], Tensor(), t[values], of_keys ? t[keys] : Tensor(), length, 0);
+            };
+            p.run([=](Ops& cpu,
+                      const Tensors& t) { call(t, [&](const auto&... of) { cpu.running_sums(of...); }); },
+                  [=](const Tensors& t) {
+                      call(t, [](const auto&... of) { cuda::running_sums(of..., nullptr); });
+                  });
+        },
+        false};
 }
-RowCase gate_sums_backward() {
-    return {"forget_sums_backward", "", {{3 * 7, 2}, {3 * 256, 1, 3}, {3 * 300, 4, 8}}, [](Problem& p) {
-                const auto [tokens, heads, gap] = p.shape;
+RowCase sums_backward() {
+    return {"running_sums_backward",
+            "",
+            {{2, 3 * 7}, {1, 3 * 256, 3}, {4, 3 * 300, 8}},
+            [](Problem& p) {
+                const auto [heads, tokens, gap] = p.shape;
                 const int64_t length = tokens / 3;
-                const int u = p.in(tokens, heads, 3), bias = p.vec(heads), dsums = p.f32(heads, tokens);
-                // In f64 up to the rounding of the results: sums of at most T terms below 5, and of N of these.
-                const double size = 5 * static_cast<double>(length);
-                const int du = p.out(tokens, heads, {2, size});
-                const int dbias = p.vec_in_out(heads, {4, 5 + size * static_cast<double>(tokens)});
-                const Tensor space = p.workspace(cuda::forget_sums_backward_workspace(heads, 3));
-                p.run(
-                    [=](Ops& cpu, const Tensors& t) {
-                        cpu.forget_sums_backward(t[du], t[dbias], t[dsums], t[u], t[bias], length);
-                    },
-                    [=](const Tensors& t) {
-                        cuda::forget_sums_backward(t[du], t[dbias], space, t[dsums], t[u], t[bias], length,
-                                                   nullptr);
-                    });
+                // In f64 up to the rounding of the results.
+                const int dsums = p.f32(heads, tokens),
+                          dvalues = p.f32_out(heads, tokens, {2, 5 * static_cast<double>(length)});
+                p.run([=](Ops& cpu,
+                          const Tensors& t) { cpu.running_sums_backward(t[dvalues], t[dsums], length); },
+                      [=](const Tensors& t) {
+                          cuda::running_sums_backward(t[dvalues], t[dsums], length, nullptr);
+                      });
+            },
+            false};
+}
+RowCase at_terms(Write write) {
+    return {"term_gradient",
+            write == Write::add ? "add" : "set",
+            {{21, 2}, {256, 1, 3}, {301, 4, 8}},
+            [=](Problem& p) {
+                const auto [tokens, heads, gap] = p.shape;
+                const int derivative = p.f32(heads, tokens), gradient = p.f32(heads, tokens);
+                const int dx =
+                    write == Write::add ? p.in_out(tokens, heads, {4, 30}) : p.out(tokens, heads, {2, 25});
+                p.run([=](Ops& cpu,
+                          const Tensors& t) { cpu.term_gradient(t[dx], t[derivative], t[gradient], write); },
+                      [=](const Tensors& t) {
+                          cuda::term_gradient(t[dx], t[derivative], t[gradient], write, nullptr);
+                      });
             }};
 }
 
+// One query of 4 heads per sequence at position 20 of 24 cached rows, sees keys from 3 on.
 RowCase decoding(const std::string& variant, bool tables, bool far, bool sink, float softcap) {
     return {
         "attention_decode", variant, {{2, 16}, {1, 40, 8}, {2, 10, 3}, {1, 96}, {1, 300}}, [=](Problem& p) {
@@ -455,8 +479,9 @@ std::vector<RowCase> row_cases() {
     }
     cases.push_back(losses(Softcap::tanh, 1e-3f, false));
     cases.push_back(tops());
-    cases.push_back(gate_sums());
-    cases.push_back(gate_sums_backward());
+    for (const bool of_keys : {false, true}) cases.push_back(sums(of_keys));
+    cases.push_back(sums_backward());
+    for (const Write write : {Write::set, Write::add}) cases.push_back(at_terms(write));
     cases.push_back(decoding("plain", false, false, false, 0));
     cases.push_back(decoding("tables, far pairs", true, true, false, 0));
     cases.push_back(decoding("tables, softcap, sink", true, false, true, 3));

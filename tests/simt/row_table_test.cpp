@@ -28,9 +28,9 @@ const std::map<std::string, std::string> held_elsewhere = {
     {"muon_update", "muon_test.cpp"},
 };
 // Element types are chosen by their tensors; no operand of these can be bf16 by contract.
-const std::set<std::string> only_f32 = {"row_starts",   "evaluate_law", "law_rows",
-                                        "law_gradient", "head_maxima",  "qk_clip",
-                                        "sum",          "sum_squares",  "adam"};
+const std::set<std::string> only_f32 = {
+    "row_starts", "law_rows",    "law_gradient", "head_maxima",  "qk_clip",
+    "sum",        "sum_squares", "adam",         "running_sums", "running_sums_backward"};
 
 std::string text_of(const std::string& path) {
     std::ifstream file(std::string(LONGREACH_SOURCE_DIR) + "/" + path);
