@@ -92,7 +92,7 @@ program=$prefix/bin/longreach
     "$program" man --list | sed 's|\(.*\)\(.\)$|share/man/man\2/\1\2|'
 } | LC_ALL=C sort >"$home/expected"
 installed | diff "$home/expected" - || fail "other files than expected (above)"
-if grep -rlaF "$source/" "$prefix"; then fail "names the directory of the sources"; fi
+if grep -rlaF -e "$source/src/" -e "$source/kernels/" -e "$build/" "$prefix"; then fail "names the directory of the sources"; fi
 
 # --- moved, the program finds its modules -------------------------------------------------------------------------
 cp -a "$prefix" "$home/moved"
