@@ -432,7 +432,7 @@ inline std::vector<std::string> known_features() {
     values("learning", 0, 6);
     values("qk.kind", 0, 12);
     for (const std::vector<std::string>& laws :
-         {count_laws, distance_laws, std::vector<std::string>{"softcap", "factor"}})
+         {count_laws, distance_laws, std::vector<std::string>{"softcap", "factor", "forgetting"}})
         for (const std::string& law : laws) all.push_back("law=" + law);
     for (const char* angle : {"rope", "p_rope", "p_rope_linspace", "nope"})
         all.push_back(fmt::format("angle={}", angle));

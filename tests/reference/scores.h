@@ -173,6 +173,9 @@ class ScoreLaws {
                 else
                     names[p.name] = held[0];
             }
+            for (const TermText& term : terms_of(a))  // where no tokens are given
+                names[term.name + "_q"] = names[term.name + "_k"] = names["between(" + term.name + ")"] =
+                    T(0);
             names_.push_back(std::move(names));
             vectors_.push_back(std::move(vectors));
         }
@@ -200,7 +203,7 @@ class ScoreLaws {
             names["T"] = length;
             names["dot"] = dot;
             names["z"] = z;
-            names.insert(tokens.begin(), tokens.end());
+            for (const auto& [name, value] : tokens) names[name] = value;
             z = FormulaWalker<T>(stage.text, names, vectors_[h]).value();
         }
         return z;

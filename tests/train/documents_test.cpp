@@ -39,6 +39,7 @@ class TensorNames {
         name = std::regex_replace(name, std::regex("^value_embeddings\\.[0-9]+\\."), "value_embeddings.<i>.");
         name = std::regex_replace(name, std::regex("^layouts\\.[^.]+\\."), "layouts.<name>.");
         name = std::regex_replace(name, std::regex("\\.score\\.[^.]+$"), ".score.<parameter>");
+        name = std::regex_replace(name, std::regex("\\.terms\\.[^.]+\\."), ".terms.<name>.");
         if (whole_.count(name)) return true;
         for (const auto& [module, ending] : endings_)
             if (name.ends_with(ending) &&
