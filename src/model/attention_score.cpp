@@ -148,6 +148,12 @@ class Builder {
         const std::string section = ".terms." + term.name;
         if (const std::string problem = law::name_problem(term.name); !problem.empty())
             throw ScoreError(problem, section);
+        for (const std::string& place : {law::at_query(term.name), law::at_key(term.name)})
+            if (a_.params.contains(place))
+                throw ScoreError(
+                    fmt::format("this is the term {} at the query or the key: choose another name",
+                                term.name),
+                    ".params." + place);
         const auto known = std::find_if(out_.terms.begin(), out_.terms.end(),
                                         [&](const law::Term& t) { return t.name == term.name; });
         const bool again = known != out_.terms.end();

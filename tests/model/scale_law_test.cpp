@@ -314,6 +314,24 @@ TEST_CASE("first r: no parity where the shape is 0") {
     CHECK(initial_r(a, 4096) > 0);
 }
 
+TEST_CASE(
+    "a parameter with the name of a term's place is refused: it would stand in the term's place in silence") {
+    model::AttentionConfig a;
+    a.terms["f"].value = "tanh(x)";
+    a.score = "z*f_q + between(f)";
+    CHECK_NOTHROW(model::score_text(a));
+    for (const char* name : {"f_q", "f_k"}) {
+        model::AttentionConfig wrong = a;
+        wrong.params[name].init = json::Value(1);
+        try {
+            model::score_text(wrong);
+            FAIL(name);
+        } catch (const model::ScoreError& error) {
+            CHECK(error.path("a") == std::string("a.params.") + name);
+        }
+    }
+}
+
 TEST_CASE("the trained length matters where and only where uses_train_context says so") {
     for (const std::string& law : count_laws)
         for (const json::Value& init : {json::Value(), json::Value("parity"), json::Value(1)}) {
