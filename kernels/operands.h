@@ -97,6 +97,9 @@ struct GateSpec {
     GateSpec(float by = 1.0f, bool times_u = false) : factor(by), times_input(times_u) {}
 };
 
+// The least square of a value's length in Ops::exclude_own_value: a zero value takes nothing away.
+inline constexpr float own_value_floor = 1e-24f;
+
 // A mixing coefficient: offset + scale * param[0]; param may be empty.
 struct Coefficient {
     Tensor param{};

@@ -35,6 +35,18 @@ Cost decode_cost(const Tensor&, const Tensor& q, const Tensor& k, const Tensor&,
             .bytes = 2.0 * keys * queries * static_cast<double>(k.cols() * size_of(k.dtype))};
 }
 
+// Attention's scores twice; those of the index five times, and two gradients.
+Cost index_cost(const Tensor& losses, const Tensor&, const IndexScores& d, const Tensor& lse, const Tensor& q,
+                const Tensor& k, const float&, const AttentionSpec& spec) {
+    const IndexScores& index = spec.index;
+    Cost cost = scores(
+        1, spec,
+        moved(losses, d.queries, d.keys, d.weights, lse, q, k, index.queries, index.keys, index.weights));
+    cost.flops *= 1 + 3.5 * static_cast<double>(index.heads * index.head_dim) /
+                          static_cast<double>(spec.heads * spec.head_dim);
+    return cost;
+}
+
 // The backward pass does the products of the forward pass again, and two for each of them.
 Cost delta_cost(double share, const DeltaSpec& s, Cost cost) {
     cost.flops = share * static_cast<double>(s.batch * s.length) *
@@ -139,20 +151,11 @@ Ops::Ops()
           *this, "attention backward",
           [](auto& dq, auto& dk, auto& dv, auto&, auto&, auto& dout, auto& o, auto&, auto& q, auto& k,
              auto& v, auto& spec) { return scores(2.5, spec, moved(dq, dk, dv, dout, o, q, k, v)); }},
-      index_loss{*this, "index loss",
-                 [](auto& losses, auto&, auto& d, auto& lse, auto& q, auto& k, auto&, auto& spec) {
-                     const IndexScores& index = spec.index;
-                     Cost cost = scores(1, spec,
-                                        moved(losses, d.queries, d.keys, d.weights, lse, q, k, index.queries,
-                                              index.keys, index.weights));
-                     // Attention's scores twice; those of the index five times, and two gradients.
-                     const double ratio = static_cast<double>(index.heads * index.head_dim) /
-                                          static_cast<double>(spec.heads * spec.head_dim);
-                     cost.flops *= 1 + 3.5 * ratio;
-                     return cost;
-                 }},
+      index_loss{*this, "index loss", index_cost},
       gate{*this, "gate"},
       gate_backward{*this, "gate backward"},
+      exclude_own_value{*this, "own value"},
+      exclude_own_value_backward{*this, "own value backward"},
       delta_gates{*this, "delta gates"},
       delta_gates_backward{*this, "delta gates backward"},
       delta_rule{

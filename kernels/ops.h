@@ -270,6 +270,15 @@ class Ops : public Planner {
                                   const GateSpec& spec) = 0;
     const Operation<&Ops::do_gate_backward> gate_backward;
 
+    // y [N, H*d] = o without its part along v [N, G*d], the own value of each token:
+    //     o - <o, v> / max(<v, v>, own_value_floor) v by head
+    virtual void do_exclude_own_value(Tensor y, const Tensor& o, const Tensor& v, int64_t head_dim) = 0;
+    const Operation<&Ops::do_exclude_own_value> exclude_own_value;
+    // dout = gradient at o (may be dy), dv =.
+    virtual void do_exclude_own_value_backward(Tensor dout, Tensor dv, const Tensor& dy, const Tensor& o,
+                                               const Tensor& v, int64_t head_dim) = 0;
+    const Operation<&Ops::do_exclude_own_value_backward> exclude_own_value_backward;
+
     // --- gated delta rule
     // decay f32 [N, W] = -exp(a_log) softplus(u + bias), the logarithm of what a state keeps; W is H, or H*d with
     // a decay for every key channel. beta f32 [N, H] = sigmoid(ub). u [N, W], ub [N, H]; a_log f32 [H], bias f32 [W].

@@ -82,6 +82,9 @@ class CpuOps final : public Ops, public CpuDevice {
     void do_gate(Tensor y, const Tensor& u, const Tensor& o, const GateSpec& spec) override;
     void do_gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o,
                           const GateSpec& spec) override;
+    void do_exclude_own_value(Tensor y, const Tensor& o, const Tensor& v, int64_t head_dim) override;
+    void do_exclude_own_value_backward(Tensor dout, Tensor dv, const Tensor& dy, const Tensor& o,
+                                       const Tensor& v, int64_t head_dim) override;
     void do_delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub, const Tensor& a_log,
                         const Tensor& bias) override;
     void do_delta_gates_backward(Tensor du, Tensor dub, Tensor da_log, Tensor dbias, const Tensor& ddecay,

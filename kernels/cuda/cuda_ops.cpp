@@ -345,6 +345,13 @@ class CudaOps final : public Ops {
                           const GateSpec& spec) override {
         cuda::gate_backward(dout, du, dy, u, o, spec, stream());
     }
+    void do_exclude_own_value(Tensor y, const Tensor& o, const Tensor& v, int64_t head_dim) override {
+        cuda::exclude_own_value(y, o, v, head_dim, stream());
+    }
+    void do_exclude_own_value_backward(Tensor dout, Tensor dv, const Tensor& dy, const Tensor& o,
+                                       const Tensor& v, int64_t head_dim) override {
+        cuda::exclude_own_value_backward(dout, dv, dy, o, v, head_dim, stream());
+    }
 
     // --- gated delta rule
     void do_delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub, const Tensor& a_log,

@@ -189,6 +189,9 @@ void relu2_backward(Tensor da, const Tensor& h, Stream stream);
 void gate(Tensor y, const Tensor& u, const Tensor& o, const GateSpec& spec, Stream stream);
 void gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Tensor& u, const Tensor& o,
                    const GateSpec& spec, Stream stream);
+void exclude_own_value(Tensor y, const Tensor& o, const Tensor& v, int64_t head_dim, Stream stream);
+void exclude_own_value_backward(Tensor dout, Tensor dv, const Tensor& dy, const Tensor& o, const Tensor& v,
+                                int64_t head_dim, Stream stream);
 void activation(Tensor h, const Tensor& a, Activation kind, Stream stream);
 void activation_backward(Tensor da, const Tensor& dh, const Tensor& a, Activation kind, Stream stream);
 void mix(Tensor out, const Coefficient& a, const Tensor& x, const Coefficient& b, const Tensor& y,

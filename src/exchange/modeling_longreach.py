@@ -237,8 +237,8 @@ class Layer:
             out.append(weights.to(v.dtype) @ v[:, :, :seen])
         return torch.cat(out, 2)
 
-    def output(self, o: Tensor, x: Tensor, start: int) -> Tensor:
-        """Norm, factor and gate of o [B, T, H d]."""
+    def output(self, o: Tensor, x: Tensor, v: Tensor, start: int) -> Tensor:
+        """Norm, factor and gate of o [B, T, H d]; v [B, T, G, d]: the values of the same tokens."""
         batch, length, width = o.shape
         heads, norm, gate = self.s["heads"], self.s["output_norm"], self.s["gate"]
         gain = self.of("attention.output_norm.gain")
@@ -246,6 +246,11 @@ class Layer:
             y = o.view(batch, length, heads, -1) if norm == "head" else o
             y = rms(y, self.model["eps"])
             o = (y if gain is None else y * gain).reshape(batch, length, width).to(o.dtype)
+        if norm == "exclusive":
+            y = o.view(batch, length, heads, -1)
+            own = v.repeat_interleave(heads // v.shape[2], 2)
+            share = (y * own).sum(-1, keepdim=True) / (own * own).sum(-1, keepdim=True).clamp(min=1e-24)
+            o = (y - share * own).reshape(batch, length, width)
         if norm == "position":
             p = torch.arange(start, start + length, dtype=torch.float64, device=o.device)
             o = o * evaluate(self.s["output_factor"], {"p": p}).expand_as(p)[:, None].to(o.dtype)
@@ -268,11 +273,12 @@ class Layer:
         v = heads_of(self.values(self.linear(x, "attention.v"), ids, shared), self.s["kv_heads"])
         q, k = self.rotate(self.head_norm(q, "q"), start), self.rotate(self.head_norm(k, "k"), start)
         v = self.head_norm(v, "v")
+        own = v
         q, k, v = (a.transpose(1, 2) for a in (q, k, v))
         if cache is not None:
             k, v = cache.update(k, v, self.index)
         o = self.attend(q, k, v, start).transpose(1, 2).reshape(batch, length, -1)
-        return self.linear(self.output(o, x, start), "attention.o")
+        return self.linear(self.output(o, x, own, start), "attention.o")
 
     # --- MLP and block
 

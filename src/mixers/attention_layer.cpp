@@ -156,7 +156,8 @@ void AttentionLayer::forward(StepContext& run, const Memory& memory, Tensor y, W
         run.ops.attention(o, lse, row_maxima, q, k, v, scores);
     }
     if (maxima) run.ops.head_maxima(maxima, row_maxima);
-    const Tensor gathered = output_.forward(run, saved.output, o, xn, tables.output.from(run.position()));
+    const Tensor gathered =
+        output_.forward(run, saved.output, {o, xn, v, tables.output.from(run.position())});
     if (run.observer)
         run.observer->attention(run, {layer_, xn, q, k, o, lse, scores, output_.gates_of(saved.output, n),
                                       gathered, run.matrix(out_), v});
@@ -183,12 +184,13 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     if (out_bias_) run.ops.add_bias_backward(run.gradient(out_bias_), dy);
     run.weight_gradient(out_, dy, output_.result(saved.output, o));
     run.ops.linear_backward_input(dout, dy, run.matrix(out_), Write::set);
-    output_.backward(run, dout, saved.output, workspace.output, o, xn, tables.output);
+    output_.backward(run, dout, saved.output, workspace.output, {o, xn, v, tables.output});
     AttentionSpec scores = spec(run, saved, false);
     AttentionGradients also = score_.gradients(workspace.score, n);
     also.sink = run.gradient(sink_);
     learn_index(run, memory, xn);
     run.ops.attention_backward(dq, dk, dv, also, workspace.attention, dout, o, lse, q, k, v, scores);
+    output_.backward_values(run, dv, workspace.output);
     score_.backward(run, tables.score, saved.score, workspace.score, also, scores.row_start);
     values_.backward(run, dprojected_values, dv, saved.values, own_values, shared);
     source_->backward(run, dxn, dqkv, qkv, *saved.source, xn, tables);

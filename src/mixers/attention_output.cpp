@@ -10,6 +10,9 @@ AttentionOutput::AttentionOutput(ParamTable& table, const ModelConfig& model, in
     const std::string name = fmt::format("layers.{}.attention.", layer);
     width_ = config.heads * config.head_dim;
     heads_ = config.heads;
+    head_dim_ = config.head_dim;
+    value_width_ = config.kv() * config.head_dim;
+    exclusive_ = config.output_norm.kind == OutputNorm::exclusive;
     multiplies_ = config.output_norm.kind == OutputNorm::position;
     if (config.output_norm.kind == OutputNorm::head || config.output_norm.kind == OutputNorm::all) {
         groups_ = config.output_norm.kind == OutputNorm::head ? config.heads : 1;
@@ -44,7 +47,7 @@ void AttentionOutput::add_gates(ParamTable& table, const ModelConfig& model, con
 
 AttentionOutput::Saved AttentionOutput::plan(Arena& arena, const std::string& name, int64_t tokens) const {
     Saved saved;
-    if (groups_ > 0 || multiplies_) saved.normed = arena.activation(name + "output_normed", {tokens, width_});
+    if (changes_output()) saved.normed = arena.activation(name + "output_normed", {tokens, width_});
     if (groups_ > 0) {
         saved.inverse = arena.reserve(name + "output_inverse", DType::f32, {tokens * groups_});
         saved.normalised =
@@ -58,7 +61,10 @@ AttentionOutput::Saved AttentionOutput::plan(Arena& arena, const std::string& na
 }
 
 AttentionOutput::Workspace AttentionOutput::plan_workspace(Arena& arena, int64_t tokens) const {
-    return {gates_ > 0 ? arena.activation("dgate", {tokens, gates_}) : Tensor()};
+    Workspace workspace;
+    if (gates_ > 0) workspace.du = arena.activation("dgate", {tokens, gates_});
+    if (exclusive_) workspace.dvalues = arena.activation("down_values", {tokens, value_width_});
+    return workspace;
 }
 
 Tensor AttentionOutput::groups_of(const Tensor& x) const {
@@ -66,7 +72,7 @@ Tensor AttentionOutput::groups_of(const Tensor& x) const {
 }
 
 Tensor AttentionOutput::normed(const Saved& saved, const Tensor& o) const {
-    return groups_ > 0 || multiplies_ ? saved.normed.first_rows(o.rows()) : o;
+    return changes_output() ? saved.normed.first_rows(o.rows()) : o;
 }
 
 Tensor AttentionOutput::gate_input(const Tensor& xn) const {
@@ -87,38 +93,47 @@ HeadSpec AttentionOutput::multiplied(const StepContext& run, const Rotation& fac
     return spec;
 }
 
-Tensor AttentionOutput::forward(StepContext& run, const Saved& saved, const Tensor& o, const Tensor& xn,
-                                const Rotation& factors) const {
+Tensor AttentionOutput::forward(StepContext& run, const Saved& saved, const Inputs& in) const {
+    const Tensor& o = in.o;
     const int64_t n = o.rows();
     if (multiplies_) {
         run.ops.copy(normed(saved, o), o);
-        run.ops.prepare_heads(normed(saved, o), Tensor(), Tensor(), multiplied(run, factors));
+        run.ops.prepare_heads(normed(saved, o), Tensor(), Tensor(), multiplied(run, in.factors));
     }
+    if (exclusive_) run.ops.exclude_own_value(normed(saved, o), o, in.v, head_dim_);
     if (groups_ > 0)
         run.ops.norm(groups_of(saved.normed.first_rows(n)), groups_of(saved.normalised.first_rows(n)),
                      saved.inverse.first(n * groups_), groups_of(o), run.weight(gain_), Tensor(), norm_);
     if (gates_ > 0) {
-        run.ops.linear(saved.u.first_rows(n), gate_input(xn), run.matrix(gate_), Write::set);
+        run.ops.linear(saved.u.first_rows(n), gate_input(in.xn), run.matrix(gate_), Write::set);
         run.ops.gate(saved.gated.first_rows(n), saved.u.first_rows(n), normed(saved, o), gate_spec_);
     }
     return result(saved, o);
 }
 
 void AttentionOutput::backward(StepContext& run, Tensor dout, const Saved& saved, const Workspace& workspace,
-                               const Tensor& o, const Tensor& xn, const Rotation& factors) const {
+                               const Inputs& in) const {
+    const Tensor& o = in.o;
     const int64_t n = o.rows();
     if (gates_ > 0) {
         const Tensor du = workspace.du.shaped({n, gates_});
         run.ops.gate_backward(dout, du, dout, saved.u.first_rows(n), normed(saved, o), gate_spec_);
-        run.weight_gradient(gate_, du, gate_input(xn));
+        run.weight_gradient(gate_, du, gate_input(in.xn));
     }
     if (multiplies_)
         run.ops.prepare_heads_backward(dout, Tensor(), Tensor(), Tensor(), normed(saved, o), Tensor(),
-                                       Tensor(), multiplied(run, factors));
+                                       Tensor(), multiplied(run, in.factors));
+    if (exclusive_)
+        run.ops.exclude_own_value_backward(dout, workspace.dvalues.first_rows(n), dout, o, in.v, head_dim_);
     if (groups_ > 0)
         run.ops.norm_backward(groups_of(dout), run.gradient(gain_), Tensor(), groups_of(dout),
                               groups_of(saved.normalised.first_rows(n)), saved.inverse.first(n * groups_),
                               run.weight(gain_), norm_, Write::set);
+}
+
+void AttentionOutput::backward_values(StepContext& run, Tensor dv, const Workspace& workspace) const {
+    if (exclusive_)
+        run.ops.mix(dv, Coefficient(), dv, Coefficient(), workspace.dvalues.first_rows(dv.rows()));
 }
 
 void AttentionOutput::backward_input(StepContext& run, Tensor dxn, const Workspace& workspace) const {

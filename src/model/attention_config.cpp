@@ -126,6 +126,9 @@ void OutputNormConfig::fields(config::Fields& f) {
         {{OutputNorm::none, "none"},
          {OutputNorm::head, "head", "over the channels of each head", "a norm of each head's output"},
          {OutputNorm::all, "all", "over the channels of all heads together", "a norm of the output"},
+         {OutputNorm::exclusive, "exclusive",
+          "no norm: without its part along the token's own value, per head",
+          "outputs without their part along the token's own value", "zhai2026"},
          {OutputNorm::position, "position", "no norm: the factor of the position",
           "a factor of the output by position"}},
         {.help = "RMS norm of the attention output, before gate and projection", .sources = "nor2025"});

@@ -85,7 +85,7 @@ struct GateConfig {
     void fields(config::Fields& f);
 };
 
-enum class OutputNorm { none, head, all, position };
+enum class OutputNorm { none, head, all, exclusive, position };
 struct OutputNormConfig {
     OutputNorm kind = OutputNorm::none;
     bool gain = false;

@@ -110,6 +110,7 @@ OWN = {
                           "angle_scaling": {"kind": "yarn", "factor": 4}}),
     "code-outputs": rough({"output_norm": {"kind": "head", "gain": True}, "gate": {"kind": "elementwise"},
                            "sink": "zero", "qk": {"kind": "qk_ln"}}),
+    "code-exclusive": rough({"output_norm": {"kind": "exclusive"}, "kv_heads": 2, "qk": {"kind": "qkv_rms_w"}}),
     "code-position": rough({"output_norm": {"kind": "position", "factor": "(1 + p/9)^0.3"},
                             "gate": {"kind": "sparse"}, "qk": {"kind": "qk_rms_eps", "eps_per_head": True}}),
     "code-peri": rough({"qk": {"kind": "qkv_rms_w"}, "gate": {"kind": "headwise", "doubled": False}},

@@ -1,4 +1,4 @@
-// gate and its gradient against double precision, the gradient by complex steps.
+// gate, exclude_own_value and their gradients against double precision, the gradients by complex steps.
 #include <complex>
 
 #include "kernels/support.h"
@@ -175,4 +175,144 @@ TEST_CASE("a gate and its gradients do not depend on the number of threads") {
             ops.gate_backward(p.dout.tensor(), p.du.tensor(), p.dy.tensor(), p.gate(), p.from(), p.c.spec());
             return joined({&p.y, &p.dout, &p.du});
         });
+}
+
+namespace {
+
+// The output of attention without the token's own value: o of `heads` heads, v of `kv_heads`.
+struct OwnValue {
+    int64_t rows, heads, kv_heads, d;
+    Floats o, v, dy, y, dout, dv;
+
+    OwnValue(int64_t n, int64_t h, int64_t g, int64_t channels)
+        : rows(n),
+          heads(h),
+          kv_heads(g),
+          d(channels),
+          o(normal(n, h * d, 1, 1, 0, h * d + 4)),
+          v(normal(n, g * d + 3, 2, 1, 0.3)),
+          dy(normal(n, h * d, 3, 1, 0.2)),
+          y(n, h * d, h * d + 2),
+          dout(n, h * d, h * d + 1),
+          dv(n, g * d, g * d + 5) {}
+    Tensor values() { return v.tensor().col_range(2, kv_heads * d); }
+    double value(int64_t r, int64_t h, int64_t i) const {
+        return v.at(r, 2 + h / (heads / kv_heads) * d + i);
+    }
+    void forward(Ops& ops) { ops.exclude_own_value(y.tensor(), o.tensor(), values(), d); }
+    void backward(Ops& ops, Floats& to) {
+        ops.exclude_own_value_backward(to.tensor(), dv.tensor(), dy.tensor(), o.tensor(), values(), d);
+    }
+
+    // <x, v> / <v, v> of a head, x either o or dy, and how far f32 may be from it: a dot product errs by as many roundings
+    // as it has terms and one each, of the sizes of the terms.
+    struct Share {
+        double value, error;
+    };
+    Share share(const Floats& x, int64_t r, int64_t h) const {
+        double along = 0, sizes = 0, square = 0;
+        for (int64_t i = 0; i < d; ++i) {
+            const double own = value(r, h, i), term = own * x.at(r, h * d + i);
+            along += term;
+            sizes += std::abs(term);
+            square += own * own;
+        }
+        square = std::max(square, double{own_value_floor});
+        const double roundings = static_cast<double>(d + 2) * unit;
+        return {along / square,
+                roundings * (sizes + std::abs(along)) / square + 3 * unit * std::abs(along / square)};
+    }
+    // x - share(x) v at channel i of a row of heads, and its bound.
+    Share without(const Floats& x, int64_t i) const {
+        const int64_t r = i / (heads * d), h = i % (heads * d) / d;
+        const Share s = share(x, r, h);
+        const double own = value(r, h, i % d), from = x.at(r, i % (heads * d));
+        const double result = from - s.value * own;
+        return {result, s.error * std::abs(own) + 2 * unit * (std::abs(from) + std::abs(s.value * own))};
+    }
+    // The gradient at channel i of a row of values: the imaginary part of <dy, y> where that channel has a small one.
+    double value_gradient(int64_t r, int64_t g, int64_t i) const {
+        constexpr double step = 1e-30;
+        Complex sum = 0;
+        for (int64_t h = g * (heads / kv_heads); h < (g + 1) * (heads / kv_heads); ++h) {
+            Complex along = 0, square = 0, dy_along = 0;
+            for (int64_t c = 0; c < d; ++c) {
+                const Complex own(value(r, h, c), c == i ? step : 0);
+                along += own * double{o.at(r, h * d + c)};
+                dy_along += own * double{dy.at(r, h * d + c)};
+                square += own * own;
+            }
+            sum -= along / square * dy_along;
+        }
+        return sum.imag() / step;
+    }
+    double value_bound(int64_t r, int64_t g, int64_t i) const {
+        const int64_t each = heads / kv_heads;
+        double bound = 0;
+        for (int64_t h = g * each; h < (g + 1) * each; ++h) {
+            const Share a = share(o, r, h), b = share(dy, r, h);
+            const double own = std::abs(value(r, h, i)), from = std::abs(o.at(r, h * d + i));
+            const double gradient = std::abs(dy.at(r, h * d + i)), x = std::abs(a.value),
+                         z = std::abs(b.value);
+            bound += 2 * own * (a.error * z + b.error * x) + gradient * a.error + from * b.error +
+                     static_cast<double>(5 + each) * unit * (2 * x * z * own + x * gradient + z * from);
+        }
+        return bound;
+    }
+};
+// Fewer channels than a vector; a head for each value and shared values; enough to run in parallel.
+std::vector<OwnValue> own_values() {
+    return {{5, 3, 3, 24}, {4, 6, 2, 6}, {1, 1, 1, 7}, {3, 2, 1, 256}, {70, 4, 2, 64}};
+}
+
+}  // namespace
+
+TEST_CASE("an output without its own value, and its gradients, agree with their definition") {
+    for_each_isa([](Ops& ops) {
+        for (OwnValue& p : own_values()) {
+            CAPTURE(p.heads);
+            CAPTURE(p.d);
+            p.forward(ops);
+            CHECK(worst(
+                      p.y, [&](int64_t i) { return p.without(p.o, i).value; },
+                      [&](int64_t i) { return p.without(p.o, i).error; }) <= 1);
+            p.backward(ops, p.dout);
+            CHECK(worst(
+                      p.dout, [&](int64_t i) { return p.without(p.dy, i).value; },
+                      [&](int64_t i) { return p.without(p.dy, i).error; }) <= 1);
+            const int64_t width = p.kv_heads * p.d;
+            CHECK(worst(
+                      p.dv, [&](int64_t i) { return p.value_gradient(i / width, i % width / p.d, i % p.d); },
+                      [&](int64_t i) { return p.value_bound(i / width, i % width / p.d, i % p.d); }) <= 1);
+            CHECK(p.y.guards_intact());
+            CHECK(p.dout.guards_intact());
+            CHECK(p.dv.guards_intact());
+            const Floats dv = p.dv;
+            p.backward(ops, p.dy);
+            CHECK(same_bits(p.dy, p.dout));
+            CHECK(same_bits(p.dv, dv));
+        }
+    });
+}
+
+TEST_CASE("a value of zero takes nothing away") {
+    for_each_isa([](Ops& ops) {
+        OwnValue p(2, 4, 2, 16);
+        for (int64_t i = 0; i < p.v.count(); ++i) p.v[i] = 0;
+        p.forward(ops);
+        p.backward(ops, p.dout);
+        CHECK(same_bits(p.y, p.o));
+        CHECK(same_bits(p.dout, p.dy));
+        CHECK(worst(
+                  p.dv, [](int64_t) { return 0.0; }, [](int64_t) { return 0.0; }) == 0);
+    });
+}
+
+TEST_CASE("an output without its own value does not depend on the number of threads") {
+    check_thread_independence([](Ops& ops) {
+        OwnValue p(90, 4, 2, 64);
+        p.forward(ops);
+        p.backward(ops, p.dout);
+        return joined({&p.y, &p.dout, &p.dv});
+    });
 }

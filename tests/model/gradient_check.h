@@ -108,7 +108,10 @@ inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionCo
     }
     steps += law_steps(a);
     if (a.sink != model::SinkKind::none) ++steps;
-    if (a.output_norm.kind != model::OutputNorm::none) steps += a.output_norm.gain ? 2 : 1;
+    if (a.output_norm.kind == model::OutputNorm::exclusive)
+        steps += 5;  // two dot products, quotient, product, difference
+    else if (a.output_norm.kind != model::OutputNorm::none)
+        steps += a.output_norm.gain ? 2 : 1;
     steps += 5 * static_cast<int64_t>(
                      reference::terms_of(a).size());  // product, bias, log sigmoid, sum, difference
     if (a.normaliser != model::Normaliser::softmax)

@@ -140,6 +140,32 @@ void add_formulas(const Attend& attend) {
             {{"kappa", {.init = 1}}, {"p", {.init = 0}}});
 }
 
+// Of what happens to the output before its projection.
+template <class Attend>
+void output_variants(const Attend& attend) {
+    for (const model::OutputNorm kind : {model::OutputNorm::head, model::OutputNorm::all})
+        for (bool gain : {false, true})
+            attend(fmt::format("output norm {}{}", static_cast<int>(kind), gain ? " with gain" : ""),
+                   [&](model::AttentionConfig& a) {
+                       a.output_norm = {kind, gain};
+                       a.sink = model::SinkKind::learned;
+                   });
+    attend("outputs without the token's own value", [](model::AttentionConfig& a) {
+        a.output_norm.kind = model::OutputNorm::exclusive;
+        a.gate.kind = model::GateKind::headwise;
+        a.sink = model::SinkKind::learned;
+    });
+    attend("outputs without the token's own value, which is normed", [](model::AttentionConfig& a) {
+        a.output_norm.kind = model::OutputNorm::exclusive;
+        a.kv_heads = 1;
+        a.qk.kind = model::QkKind::qkv_rms_w;
+    });
+    attend("factor of the position on the output", [](model::AttentionConfig& a) {
+        a.output_norm = {model::OutputNorm::position, false, "(1 + p/4)^0.5"};
+        a.gate.kind = model::GateKind::headwise;
+    });
+}
+
 inline std::vector<SmallModel> small_variants() {
     std::vector<SmallModel> all;
     const auto add = [&](const std::string& name, auto change, bool documents = false) {
@@ -321,17 +347,7 @@ inline std::vector<SmallModel> small_variants() {
     });
     attend("sink of zero", [](model::AttentionConfig& a) { a.sink = model::SinkKind::zero; });
     attend("learned sinks", [](model::AttentionConfig& a) { a.sink = model::SinkKind::learned; });
-    for (const model::OutputNorm kind : {model::OutputNorm::head, model::OutputNorm::all})
-        for (bool gain : {false, true})
-            attend(fmt::format("output norm {}{}", static_cast<int>(kind), gain ? " with gain" : ""),
-                   [&](model::AttentionConfig& a) {
-                       a.output_norm = {kind, gain};
-                       a.sink = model::SinkKind::learned;
-                   });
-    attend("factor of the position on the output", [](model::AttentionConfig& a) {
-        a.output_norm = {model::OutputNorm::position, false, "(1 + p/4)^0.5"};
-        a.gate.kind = model::GateKind::headwise;
-    });
+    output_variants(attend);
     for (const model::QkKind kind : {model::QkKind::qk_rms, model::QkKind::none, model::QkKind::kna,
                                      model::QkKind::qk_ln, model::QkKind::qk_rms_eps})
         attend(fmt::format("pairs that fade with distance, norm {}", static_cast<int>(kind)),

@@ -125,7 +125,7 @@ class Attention {
                            [&](size_t i, size_t j) { return visible(doc_start, i, j); });
         if (pairs > 0)
             sequence.largest_scores = std::max(sequence.largest_scores, std::sqrt(squares / pairs));
-        for (size_t p = 0; p < positions; ++p) output_norm(out[p], double(p));
+        for (size_t p = 0; p < positions; ++p) output_norm(out[p], double(p), v[p]);
         for (size_t p = 0; p < positions; ++p) gate(out[p], x[p]);
         if (a_.mixer == model::MixerKind::gau) {
             const Rows<T> u = silu(weights_.linear(x, name_ + "u.weight"));
@@ -458,9 +458,20 @@ class Attention {
             .value();
     }
 
-    void output_norm(Row<T>& row, double position) const {
+    void output_norm(Row<T>& row, double position, const Row<T>& values) const {
         const model::OutputNormConfig& n = a_.output_norm;
         if (n.kind == model::OutputNorm::none) return;
+        if (n.kind == model::OutputNorm::exclusive) {
+            for (size_t begin = 0; begin < row.size(); begin += d_) {
+                const size_t own = begin / d_ / (heads_ * d_ / values.size()) * d_;
+                T along = 0, square = 0;
+                for (size_t c = 0; c < d_; ++c) along += row[begin + c] * values[own + c];
+                for (size_t c = 0; c < d_; ++c) square += values[own + c] * values[own + c];
+                for (size_t c = 0; c < d_; ++c)
+                    row[begin + c] = row[begin + c] - along / square * values[own + c];
+            }
+            return;
+        }
         if (n.kind == model::OutputNorm::position) {
             for (T& o : row) o = T(at_position(n.factor, position, 0, d_)) * o;
             return;

@@ -231,6 +231,8 @@ const std::vector<Family> families{
          Tensor wide = room.make(type, 3, 128), dwide = room.make(type, 3, 128), share = room.f32(1);
          cuda::gate(z, x, y, 2, nullptr);
          cuda::gate_backward(z, y, x, x, x, 2, nullptr);
+         cuda::exclude_own_value(z, x, y, 16, nullptr);
+         cuda::exclude_own_value_backward(z, room.make(type, 3, 64), x, x, y, 16, nullptr);
          for (Activation kind : {Activation::gelu, Activation::gelu_tanh, Activation::silu}) {
              cuda::activation(z, x, kind, nullptr);
              cuda::activation_backward(z, x, y, kind, nullptr);

@@ -81,6 +81,42 @@ RowCase gates_backward(int64_t d, bool in_place) {
             }};
 }
 
+// Two heads of d channels for each value, whose length is at least 1.
+RowCase own_values(int64_t d) {
+    return {"exclude_own_value",
+            "heads of " + std::to_string(d),
+            {{5, 40}, {7, 40, 8}, {6, 120, 3}},
+            [=](Problem& p) {
+                const auto [rows, width, gap] = p.shape;
+                const int o = p.in(rows, 2 * width), v = p.in(rows, width, 1, 1.5);
+                // |a v| <= |o| <= 4.5 sqrt(d); the shares err by d + 4 roundings of it.
+                const double size = 4.5 * std::sqrt(static_cast<double>(d));
+                const int y = p.out(rows, 2 * width, {2 * static_cast<double>(d + 6), size});
+                p.run([=](Ops& cpu, const Tensors& t) { cpu.exclude_own_value(t[y], t[o], t[v], d); },
+                      [=](const Tensors& t) { cuda::exclude_own_value(t[y], t[o], t[v], d, nullptr); });
+            }};
+}
+RowCase own_values_backward(int64_t d, bool in_place) {
+    const std::string variant = "heads of " + std::to_string(d) + (in_place ? ", in place" : "");
+    return {"exclude_own_value_backward", variant, {{5, 40}, {7, 40, 8}, {6, 120, 3}}, [=](Problem& p) {
+                const auto [rows, width, gap] = p.shape;
+                const int o = p.in(rows, 2 * width), v = p.in(rows, width, 1, 1.5);
+                const double steps = 2 * static_cast<double>(d + 6),
+                             size = 4.5 * std::sqrt(static_cast<double>(d));
+                const int dy = in_place ? p.in_out(rows, 2 * width, {steps, size}) : p.in(rows, 2 * width);
+                const int dout = in_place ? dy : p.out(rows, 2 * width, {steps, size});
+                // Of each of the two heads |2 a b v|, |a dy| and |b o|, which are at most 4 |o| |dy| / |v| together.
+                const int dv = p.out(rows, width, {2 * steps, 2 * 4 * size * size});
+                p.run(
+                    [=](Ops& cpu, const Tensors& t) {
+                        cpu.exclude_own_value_backward(t[dout], t[dv], t[dy], t[o], t[v], d);
+                    },
+                    [=](const Tensors& t) {
+                        cuda::exclude_own_value_backward(t[dout], t[dv], t[dy], t[o], t[v], d, nullptr);
+                    });
+            }};
+}
+
 const char* name_of(Activation kind) {
     switch (kind) {
         case Activation::gelu:
@@ -258,6 +294,10 @@ std::vector<RowCase> element_cases() {
         gates_backward(1, false),
         gates_backward(20, false),
         gates_backward(8, true),
+        own_values(8),
+        own_values(10),
+        own_values_backward(8, true),
+        own_values_backward(10, false),
         relu2(),
         relu2_backward(),
         mixes(false),

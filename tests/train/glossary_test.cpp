@@ -45,6 +45,17 @@ TEST_CASE("configs/README.md names every config, sweep and kind of attention") {
     }
 }
 
+TEST_CASE("the configs of published variants exist") {
+    const std::string text = get(LONGREACH_CONFIGS "/README.md");
+    const size_t begin = text.find("## Published variants");
+    REQUIRE(begin != std::string::npos);
+    const std::string section = text.substr(begin, text.find("\n## ", begin + 1) - begin);
+    const std::set<std::string> configs = matches(section, "`([a-z0-9_]+/[a-z0-9_]+)`");
+    CHECK(configs.size() >= 16);
+    for (const std::string& config : configs)
+        CHECK_MESSAGE(std::filesystem::exists(LONGREACH_CONFIGS "/" + config + ".json"), config);
+}
+
 TEST_CASE("the sources that the glossary cites are those of references.bib") {
     const std::string text = get(LONGREACH_CONFIGS "/README.md");
     const std::set<std::string> cited =
