@@ -107,14 +107,14 @@ class Fields {
 
     // The same for words that stand for themselves. The value is one of them.
     struct Word {
-        std::string_view name, help = "";
+        std::string_view name, help = "", words = "", sources = "";  // as in Named
     };
     void word(std::string_view name, std::string& value, const std::vector<Word>& words, Doc doc) {
         std::vector<Named<int>> plain;
         int index = 0;
         for (const Word& w : words) {
             if (w.name == value) index = static_cast<int>(plain.size());
-            plain.push_back({static_cast<int>(plain.size()), w.name, w.help});
+            plain.push_back({static_cast<int>(plain.size()), w.name, w.help, w.words, w.sources});
         }
         choice_value(name, index, plain, doc);
         value = words[static_cast<size_t>(index)].name;

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "mixers/gau_input.h"
+
 namespace longreach::model {
 
 AttentionOutput::AttentionOutput(ParamTable& table, const ModelConfig& model, int64_t layer)
@@ -22,13 +24,13 @@ AttentionOutput::AttentionOutput(ParamTable& table, const ModelConfig& model, in
                                {InitRule::Kind::constant, 1},
                                ParamGroup::scalar});
     }
-    if (config.gated_unit() || config.gate.kind != GateKind::none) add_gates(table, model, name, config);
+    if (gated_unit(config) || config.gate.kind != GateKind::none) add_gates(table, model, name, config);
 }
 
 void AttentionOutput::add_gates(ParamTable& table, const ModelConfig& model, const std::string& name,
                                 const AttentionConfig& config) {
     const GateConfig& gate = config.gate;
-    const bool unit = config.gated_unit(), elementwise = unit || gate.kind == GateKind::elementwise;
+    const bool unit = gated_unit(config), elementwise = unit || gate.kind == GateKind::elementwise;
     gates_ = elementwise ? width_ : config.heads;
     gate_inputs_ = gate.kind == GateKind::sparse ? sparse_gate_channels : model.width;
     gate_spec_ = {!unit && gate.doubled ? 2.0f : 1.0f, unit};

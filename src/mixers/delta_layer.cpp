@@ -17,7 +17,56 @@ InitRule uniform(const ModelConfig& model, int64_t fan_in) {
 // |x| is sqrt(|x|^2 + this).
 constexpr double least_square = 1e-6;
 
+void list_delta(AttentionConfig& layout, config::Fields& f) {
+    f.section("delta", layout.own<DeltaConfig>(), {"the gated delta rule, of mixers with a state"});
+}
+
+void check_delta(const LayoutRules& rules) {
+    rules.needs_multiple_of_4(".delta.value_dim", rules.a.own<DeltaConfig>().value_dim);
+}
+
+int64_t state_numbers(const AttentionConfig& layout) {
+    return layout.heads * layout.head_dim * layout.own<DeltaConfig>().value_channels(layout.head_dim);
+}
+
+constexpr std::string_view delta_fields[] = {".delta.value_dim", ".delta.conv", ".delta.additive"};
+
+constexpr MixerType delta_rows[] = {
+    {.help = "Gated DeltaNet: a state of head_dim x value_dim per head that decays and is corrected by the "
+             "delta rule",
+     .words = "Gated DeltaNet",
+     .sources = "yang2024gdn",
+     .part = {.field = ".mixer", .word = "gdn", .fields = list_delta, .check = check_delta},
+     .reads = delta_fields,
+     .construct = make_mixer<DeltaLayer, DeltaKind::gdn>,
+     .state = state_numbers},
+    {.help = "Kimi Delta Attention: the same with a decay for every key channel",
+     .words = "Kimi Delta Attention",
+     .sources = "kimi2025linear",
+     .part = {.field = ".mixer", .word = "kda", .fields = list_delta, .check = check_delta},
+     .reads = delta_fields,
+     .construct = make_mixer<DeltaLayer, DeltaKind::kda>,
+     .state = state_numbers},
+};
+
 }  // namespace
+
+std::span<const MixerType> delta_mixers() {
+    return delta_rows;
+}
+
+void DeltaConfig::fields(config::Fields& f) {
+    f.integer("value_dim", value_dim, {.min = 0, .max = 512},
+              {"channels of a head's values; head_dim are those of its keys; 0: head_dim"});
+    f.integer("conv", conv, {.min = 0, .max = 16},
+              {"positions K of the causal depthwise convolution of queries, keys and values; 0: none"});
+    f.flag(
+        "additive", additive,
+        {.help = "add beta v to the state without taking back what it holds for the key: the recurrence of "
+                 "Mamba-2 (gdn), of gated linear attention (kda)",
+         .words = "states that are added to without correction",
+         .sources = "dao2024mamba2"});
+}
 
 DeltaProjection::DeltaProjection(ParamTable& table, const ModelConfig& model, const std::string& name,
                                  int64_t out, int64_t narrow, ParamGroup group) {
@@ -65,18 +114,15 @@ void DeltaProjection::backward(StepContext& run, Tensor dxn, const Tensor& dy, c
     run.ops.linear_backward_input(dxn, between, run.matrix(down_), Write::add);
 }
 
-int64_t delta_state(const AttentionConfig& layout) {
-    return layout.heads * layout.head_dim * layout.delta.value_channels(layout.head_dim);
-}
-
-DeltaLayer::DeltaLayer(ParamTable& table, const ModelConfig& model, int64_t layer) : layer_(layer) {
+DeltaLayer::DeltaLayer(ParamTable& table, const ModelConfig& model, int64_t layer, DeltaKind kind)
+    : layer_(layer), by_channel_(kind == DeltaKind::kda) {
     const AttentionConfig& config = model.layer_attention(layer);
+    const DeltaConfig delta = config.own<DeltaConfig>();
     heads_ = config.heads;
     key_dim_ = config.head_dim;
-    value_dim_ = config.delta.value_channels(key_dim_);
-    by_channel_ = config.mixer == MixerKind::kda;
-    additive_ = config.delta.additive;
-    conv_size_ = config.delta.conv;
+    value_dim_ = delta.value_channels(key_dim_);
+    additive_ = delta.additive;
+    conv_size_ = delta.conv;
     norm_ = {NormKind::rms, static_cast<float>(model.norm.eps)};
     const std::string name = fmt::format("layers.{}.delta.", layer);
     const int64_t width = model.width;
@@ -298,10 +344,6 @@ void DeltaLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, const 
 
 double DeltaLayer::flops_per_token(int64_t, const PassSettings&) const {
     return delta_flops_per_token(heads_, key_dim_, value_dim_, additive_);
-}
-
-void check_delta(const LayoutRules& rules) {
-    rules.needs_multiple_of_4(".delta.value_dim", rules.a.delta.value_dim);
 }
 
 }  // namespace longreach::model

@@ -13,9 +13,7 @@
 #pragma once
 
 #include "model/arena.h"
-#include "model/layout_rules.h"
-#include "model/mixer.h"
-#include "model/model_config.h"
+#include "model/registry.h"
 
 namespace longreach::model {
 
@@ -40,9 +38,16 @@ class DeltaProjection {
     ParamRef matrix_, down_;
 };
 
-int64_t delta_state(const AttentionConfig& layout);  // numbers in the state of a layer
+struct DeltaConfig {
+    int64_t value_dim = 0;  // channels of a head's values; 0: head_dim
+    int64_t conv = 4;       // positions K of the short convolution; 0: none
+    bool additive = false;  // values are added to the state, which is not corrected
+    void fields(config::Fields& f);
+    int64_t value_channels(int64_t head_dim) const { return value_dim == 0 ? head_dim : value_dim; }
+};
 
-void check_delta(const LayoutRules& rules);
+enum class DeltaKind { gdn, kda };
+std::span<const MixerType> delta_mixers();
 
 class DeltaLayer : public Mixer {
   public:
@@ -71,7 +76,7 @@ class DeltaLayer : public Mixer {
         Cache cache;
     };
 
-    DeltaLayer(ParamTable& table, const ModelConfig& model, int64_t layer);
+    DeltaLayer(ParamTable& table, const ModelConfig& model, int64_t layer, DeltaKind kind);
 
     std::unique_ptr<Memory> plan(Arena& arena, const std::string& name, const PassPlan& size) const override;
     void plan_workspace(Memory& memory, Arena& arena, Ops& ops, const PassPlan& size) const override;

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "mixers/latent.h"
+
 namespace longreach::model {
 
 GauInput::GauInput(ParamTable& table, const ModelConfig& model, int64_t layer) : QkvHeads(model, layer) {
@@ -103,7 +105,8 @@ void check_gau(const LayoutRules& rules) {
         if (used) rules.refuse(key, message, ".mixer");
     };
     without(a.kv() != a.heads, ".kv_heads", "a gated attention unit has values for each of its heads");
-    without(bool(a.latent), ".latent.width", "a gated attention unit has one key for all heads already");
+    without(bool(a.own<LatentConfig>()), ".latent.width",
+            "a gated attention unit has one key for all heads already");
     without(a.bias != AttentionBias::none, ".bias", "the matrices of a gated attention unit have no biases");
     without(a.conv.size > 0, ".conv.size", "a gated attention unit has no convolution");
     without(a.gate.kind != GateKind::none, ".gate.kind", "a gated attention unit has a gate of its own");

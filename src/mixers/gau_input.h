@@ -12,6 +12,10 @@
 
 namespace longreach::model {
 
+inline bool gated_unit(const AttentionConfig& layout) {
+    return layout.mixer == "gau";
+}
+
 void check_gau(const LayoutRules& rules);
 void check_gau_norms(const ModelConfig& model, const LayoutRules& rules);
 

@@ -9,7 +9,7 @@ namespace longreach::model {
 
 Latent::Latent(ParamTable& table, const ModelConfig& model, int64_t layer) {
     const AttentionConfig& config = model.layer_attention(layer);
-    const LatentConfig& latent = config.latent;
+    const LatentConfig latent = config.own<LatentConfig>();
     heads_ = config.heads;
     head_dim_ = config.head_dim;
     width_ = latent.width;
@@ -202,10 +202,37 @@ void Latent::clip_scores(Ops& ops, const FlatParams& weights, const Tensor& maxi
     if (shared_ > 0) ops.qk_clip(shared, no_keys, maxima, 1, limit);
 }
 
+void LatentConfig::fields(config::Fields& f) {
+    f.integer(
+        "width", width, {.min = 0, .max = most_kept},
+        {.help = "channels of the normed latent of which the keys and values of all heads are made, and "
+                 "which a generation keeps in their place; 0: keys and values are projected from the input",
+         .words = "keys and values made of a latent of {} channels",
+         .sources = "deepseek2024v2"});
+    f.integer("shared", shared, {.min = 0, .max = 256},
+              {.help = "the last channels of every head, whose keys are projected from the input, the same "
+                       "for all heads; positions turn these channels alone",
+               .acts = config::unless("width", "0")});
+    f.integer(
+        "queries", queries, {.min = 0, .max = 1 << 16},
+        {.help =
+             "channels of a normed latent of which queries are made; 0: they are projected from the input",
+         .acts = config::unless("width", "0")});
+}
+
+void list_latent(AttentionConfig& layout, config::Fields& f) {
+    f.section("latent", layout.own<LatentConfig>(),
+              {"keys and values made of one latent per token (multi-head latent attention)"});
+}
+
+int64_t latent_turned_dim(const AttentionConfig& layout) {
+    return layout.own<LatentConfig>().shared;
+}
+
 // A generation keeps the latent alone, so nothing may change keys and values after they are made of it.
 void check_latent(const LayoutRules& rules) {
     const AttentionConfig& a = rules.a;
-    const LatentConfig& l = a.latent;
+    const LatentConfig l = a.own<LatentConfig>();
     if (!l) return;
     const auto only_without = [&](bool used, const char* key, const char* message) {
         if (used) rules.refuse(key, message, ".latent.width");

@@ -13,14 +13,29 @@
 #pragma once
 
 #include "mixers/qkv_source.h"
-#include "model/layout_rules.h"
-#include "model/model_config.h"
 #include "model/norm.h"
+#include "model/registry.h"
 
 namespace longreach::model {
 
+struct LatentConfig {
+    static constexpr int64_t most_kept = 640;  // width and shared together: decoding reads them as one head
+    int64_t width = 0;                         // channels of the latent; 0: none
+    int64_t shared = 0;   // channels of every head whose keys are one for all heads; only these turn
+    int64_t queries = 0;  // channels of the latent of queries; 0: queries have none
+    void fields(config::Fields& f);
+    explicit operator bool() const { return width > 0; }
+};
+
+void list_latent(AttentionConfig& layout, config::Fields& f);
+int64_t latent_turned_dim(const AttentionConfig& layout);
 void check_latent(const LayoutRules& rules);
 void check_latent_values(const ModelConfig& model, const LayoutRules& rules);
+inline constexpr LayerPart latent_part{.field = ".latent.width",
+                                       .fields = list_latent,
+                                       .turned_dim = latent_turned_dim,
+                                       .check = check_latent,
+                                       .check_model = check_latent_values};
 
 class Latent : public QkvSource {
   public:

@@ -17,11 +17,6 @@ namespace longreach::model {
 
 namespace {
 
-template <class Layer>
-std::unique_ptr<Mixer> make(ParamTable& table, const ModelConfig& model, int64_t layer) {
-    return std::make_unique<Layer>(table, model, layer);
-}
-
 template <class Source>
 std::unique_ptr<Mixer> attend(ParamTable& table, const ModelConfig& model, int64_t layer) {
     return std::make_unique<AttentionLayer>(table, model, layer,
@@ -29,7 +24,7 @@ std::unique_ptr<Mixer> attend(ParamTable& table, const ModelConfig& model, int64
 }
 
 std::unique_ptr<Mixer> attention(ParamTable& table, const ModelConfig& model, int64_t layer) {
-    const bool latent(model.layer_attention(layer).latent);
+    const bool latent(model.layer_attention(layer).own<LatentConfig>());
     return latent ? attend<Latent>(table, model, layer) : attend<QkvProjection>(table, model, layer);
 }
 
@@ -37,36 +32,16 @@ constexpr std::string_view attention_fields[] = {
     ".kv_heads", ".latent",     ".window",      ".chunk",       ".angle",      ".angle_scaling", ".conv",
     ".qk",       ".bias",       ".score",       ".params",      ".score_base", ".score_count",   ".sink",
     ".terms",    ".normaliser", ".index_heads", ".output_norm", ".gate"};
-constexpr std::string_view delta_fields[] = {".delta"};
-constexpr std::string_view simplicial_fields[] = {".simplicial"};
 
-constexpr MixerType types[] = {
-    {.kind = MixerKind::attention,
-     .help = "attention, as the other keys say",
+// Softmax attention of queries, keys and values from several sources.
+constexpr MixerType attending[] = {
+    {.help = "attention, as the other keys say",
      .part = {.field = ".mixer", .word = "attention"},
      .attends = true,
      .reads = attention_fields,
      .construct = attention},
-    {.kind = MixerKind::gdn,
-     .help = "Gated DeltaNet: a state of head_dim x value_dim per head that decays and is corrected by the "
-             "delta rule",
-     .words = "Gated DeltaNet",
-     .sources = "yang2024gdn",
-     .part = {.field = ".mixer", .word = "gdn", .check = check_delta},
-     .reads = delta_fields,
-     .construct = make<DeltaLayer>,
-     .state = delta_state},
-    {.kind = MixerKind::kda,
-     .help = "Kimi Delta Attention: the same with a decay for every key channel",
-     .words = "Kimi Delta Attention",
-     .sources = "kimi2025linear",
-     .part = {.field = ".mixer", .word = "kda", .check = check_delta},
-     .reads = delta_fields,
-     .construct = make<DeltaLayer>,
-     .state = delta_state},
-    {.kind = MixerKind::gau,
-     .help = "gated attention unit, in place of attention and MLP: one query and key of head_dim channels, "
-             "heads * head_dim channels of values and of gates",
+    {.help = "gated attention unit, in place of attention and MLP: one query and key of head_dim channels, "
+             "heads * head_dim channels of values and of gates; without kv_heads, bias, conv and gate",
      .words = "gated attention units",
      .sources = "hua2022gau",
      .part = {.field = ".mixer", .word = "gau", .check = check_gau, .check_model = check_gau_norms},
@@ -74,13 +49,6 @@ constexpr MixerType types[] = {
      .reads = attention_fields,
      .has_mlp = false,
      .construct = attend<GauInput>},
-    {.kind = MixerKind::simplicial,
-     .help = "2-simplicial attention: a query weighs pairs of keys within two windows; on a CPU only",
-     .words = "2-simplicial attention",
-     .sources = "roy2025simplex clift2019simplicial",
-     .part = {.field = ".mixer", .word = "simplicial", .no_gpu = "no GPU computes simplicial"},
-     .reads = simplicial_fields,
-     .construct = make<SimplicialLayer>},
 };
 
 struct OptionalPart {
@@ -89,8 +57,7 @@ struct OptionalPart {
 };
 
 constexpr OptionalPart optional_parts[] = {
-    {{.field = ".latent.width", .check = check_latent, .check_model = check_latent_values},
-     [](const AttentionConfig& a) { return a.attends() && a.latent; }},
+    {latent_part, [](const AttentionConfig& a) { return a.attends() && a.own<LatentConfig>(); }},
     {{.field = ".index_heads", .no_gpu = "no GPU trains an index of keys", .check = check_index},
      [](const AttentionConfig& a) { return a.attends() && a.index_heads > 0; }},
 };
@@ -99,34 +66,44 @@ bool reads(const MixerType& type, std::string_view key) {
     return std::find(type.reads.begin(), type.reads.end(), key) != type.reads.end();
 }
 
-// Why a mixer that does not read this key leaves it without effect.
-std::string belongs_to(std::string_view key) {
-    std::vector<std::string> readers;
-    for (const MixerType& type : types)
-        if (reads(type, key)) readers.emplace_back(type.name());
-    if (readers[0] == mixer_type(MixerKind::attention).name()) return "mixer is not attention";
-    return fmt::format("it belongs to mixer{} {}", readers.size() > 1 ? "s" : "",
-                       fmt::join(readers, " and "));
-}
-
 }  // namespace
 
 std::span<const MixerType> mixer_types() {
+    static const std::vector<MixerType> types = [] {
+        std::vector<MixerType> all;
+        for (const std::span<const MixerType> family :
+             {std::span<const MixerType>(attending), delta_mixers(), simplicial_mixers()})
+            all.insert(all.end(), family.begin(), family.end());
+        return all;
+    }();
     return types;
 }
 
-const MixerType& mixer_type(MixerKind kind) {
-    return *std::find_if(std::begin(types), std::end(types),
-                         [&](const MixerType& type) { return type.kind == kind; });
+const MixerType& mixer_type(std::string_view name) {
+    const std::span<const MixerType> types = mixer_types();
+    const auto type =
+        std::find_if(types.begin(), types.end(), [&](const MixerType& one) { return one.name() == name; });
+    check(type != types.end(), "no mixer {}", name);
+    return *type;
+}
+
+void list_sections(AttentionConfig& layout, config::Fields& f) {
+    std::set<decltype(LayerPart::fields)> listed{nullptr};
+    const auto list = [&](const LayerPart& part) {
+        if (listed.insert(part.fields).second) part.fields(layout, f);
+    };
+    for (const MixerType& type : mixer_types()) list(type.part);
+    for (const OptionalPart& one : optional_parts) list(one.part);
 }
 
 void check_parts(const LayoutRules& rules) {
     const MixerType& own = mixer_type(rules.a.mixer);
     std::set<std::string_view> unread;
-    for (const MixerType& other : types)
+    for (const MixerType& other : mixer_types())
         for (const std::string_view key : other.reads)
             if (!reads(own, key) && unread.insert(key).second)
-                rules.no_effect(std::string(key), belongs_to(key), ".mixer");
+                rules.no_effect(std::string(key), fmt::format("mixer {} does not read it", own.name()),
+                                ".mixer");
     rules.needs_multiple_of_4(".head_dim", rules.a.head_dim);
     if (own.part.check != nullptr) own.part.check(rules);
     for (const OptionalPart& one : optional_parts)
@@ -135,7 +112,7 @@ void check_parts(const LayoutRules& rules) {
 
 bool reads(const AttentionConfig& layout, std::string_view field) {
     const MixerType& own = mixer_type(layout.mixer);
-    for (const MixerType& type : types)
+    for (const MixerType& type : mixer_types())
         for (const std::string_view key : type.reads)
             if (field == key || (field.starts_with(key) && field[key.size()] == '.')) return reads(own, key);
     return true;

@@ -7,11 +7,47 @@
 
 namespace longreach::model {
 
+namespace {
+
+void list_simplicial(AttentionConfig& layout, config::Fields& f) {
+    f.section("simplicial", layout.own<SimplicialConfig>(), {"the windows of mixer simplicial"});
+}
+
+constexpr std::string_view simplicial_fields[] = {".simplicial"};
+
+constexpr MixerType simplicial_rows[] = {
+    {.help = "2-simplicial attention: a query weighs pairs of keys within two windows; on a CPU only",
+     .words = "2-simplicial attention",
+     .sources = "roy2025simplex clift2019simplicial",
+     .part = {.field = ".mixer",
+              .word = "simplicial",
+              .no_gpu = "no GPU computes simplicial",
+              .fields = list_simplicial},
+     .reads = simplicial_fields,
+     .construct = make_mixer<SimplicialLayer>},
+};
+
+}  // namespace
+
+std::span<const MixerType> simplicial_mixers() {
+    return simplicial_rows;
+}
+
+void SimplicialConfig::fields(config::Fields& f) {
+    // The kernel keeps two matrices of second_window x window scores for each thread: of 16 MiB each at most.
+    f.integer("window", window, {.min = 1, .max = 1 << 14, .tokens = true},
+              {.help = "first keys of a pair that a query sees, its own included",
+               .words = "a window of {} first keys"});
+    f.integer("second_window", second_window, {.min = 1, .max = 256, .tokens = true},
+              {.help = "second keys of a pair; the time of a step grows with the product of both windows",
+               .words = "a window of {} second keys"});
+}
+
 SimplicialLayer::SimplicialLayer(ParamTable& table, const ModelConfig& model, int64_t layer) {
     const AttentionConfig& config = model.layer_attention(layer);
     heads_ = config.heads;
     head_dim_ = config.head_dim;
-    windows_ = config.simplicial;
+    windows_ = config.own<SimplicialConfig>();
     eps_ = static_cast<float>(model.norm.eps);
     const auto uniform = [&](int64_t fan_in) {
         return InitRule{InitRule::Kind::uniform,

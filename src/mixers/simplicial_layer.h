@@ -10,10 +10,16 @@
 #pragma once
 
 #include "model/arena.h"
-#include "model/mixer.h"
-#include "model/model_config.h"
+#include "model/registry.h"
 
 namespace longreach::model {
+
+struct SimplicialConfig {
+    int64_t window = 512, second_window = 32;  // first and second keys that a query sees, its own included
+    void fields(config::Fields& f);
+};
+
+std::span<const MixerType> simplicial_mixers();
 
 class SimplicialLayer : public Mixer {
   public:

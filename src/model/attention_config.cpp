@@ -156,63 +156,28 @@ void GateConfig::fields(config::Fields& f) {
            {.help = "gate matrices start at zero: 1 doubled, 0.5 plain", .acts = some});
 }
 
-void DeltaConfig::fields(config::Fields& f) {
-    f.integer("value_dim", value_dim, {.min = 0, .max = 512},
-              {"channels of a head's values; head_dim are those of its keys; 0: head_dim"});
-    f.integer("conv", conv, {.min = 0, .max = 16},
-              {"positions K of the causal depthwise convolution of queries, keys and values; 0: none"});
-    f.flag(
-        "additive", additive,
-        {.help = "add beta v to the state without taking back what it holds for the key: the recurrence of "
-                 "Mamba-2 (gdn), of gated linear attention (kda)",
-         .words = "states that are added to without correction",
-         .sources = "dao2024mamba2"});
+bool AttentionConfig::attends() const {
+    return mixer_type(mixer).attends;
 }
 
-void SimplicialConfig::fields(config::Fields& f) {
-    // The kernel keeps two matrices of second_window x window scores for each thread: of 16 MiB each at most.
-    f.integer("window", window, {.min = 1, .max = 1 << 14, .tokens = true},
-              {.help = "first keys of a pair that a query sees, its own included",
-               .words = "a window of {} first keys"});
-    f.integer("second_window", second_window, {.min = 1, .max = 256, .tokens = true},
-              {.help = "second keys of a pair; the time of a step grows with the product of both windows",
-               .words = "a window of {} second keys"});
-}
-
-void LatentConfig::fields(config::Fields& f) {
-    f.integer(
-        "width", width, {.min = 0, .max = most_kept},
-        {.help = "channels of the normed latent of which the keys and values of all heads are made, and "
-                 "which a generation keeps in their place; 0: keys and values are projected from the input",
-         .words = "keys and values made of a latent of {} channels",
-         .sources = "deepseek2024v2"});
-    f.integer("shared", shared, {.min = 0, .max = 256},
-              {.help = "the last channels of every head, whose keys are projected from the input, the same "
-                       "for all heads; positions turn these channels alone",
-               .acts = config::unless("width", "0")});
-    f.integer(
-        "queries", queries, {.min = 0, .max = 1 << 16},
-        {.help =
-             "channels of a normed latent of which queries are made; 0: they are projected from the input",
-         .acts = config::unless("width", "0")});
+int64_t AttentionConfig::turned_dim() const {
+    for (const LayerPart* part : parts_of(*this))
+        if (part->turned_dim != nullptr) return part->turned_dim(*this);
+    return head_dim;
 }
 
 void AttentionConfig::fields(config::Fields& f) {
-    std::vector<config::Named<MixerKind>> mixers;
+    std::vector<config::Fields::Word> mixers;
     for (const MixerType& type : mixer_types())
-        mixers.push_back({type.kind, type.name(), type.help, type.words, type.sources});
-    f.choice<MixerKind>(
-        "mixer", mixer, mixers,
-        {"what moves information between positions; gdn and kda read heads, head_dim, delta, pre_norm and "
-         "post_norm, simplicial reads simplicial in place of delta; gau reads what attention reads but "
-         "kv_heads, bias, conv and gate"});
+        mixers.push_back({type.name(), type.help, type.words, type.sources});
+    f.word("mixer", mixer, mixers,
+           {"what moves information between positions; those that do not attend read heads, head_dim, "
+            "pre_norm, post_norm and their own section"});
     f.integer("heads", heads, {.min = 1, .max = 1024}, {"query heads H"});
     f.integer("kv_heads", kv_heads, {.min = 0, .max = 1024},
               {"key/value heads G, each shared by H/G consecutive query heads; 0: as many as heads"});
     f.integer("head_dim", head_dim, {.min = 4, .max = 256},
               {"channels per head d; heads * head_dim need not be width"});
-    f.section("latent", latent,
-              {"keys and values made of one latent per token (multi-head latent attention)"});
     f.integer("window", window, {.min = 0, .max = int64_t{1} << 40, .tokens = true},
               {.help = "keys a query sees, its own included (key j visible to query i if i - j < window); 0: "
                        "all before it",
@@ -284,8 +249,7 @@ void AttentionConfig::fields(config::Fields& f) {
                .sources = "deepseek2025v32"});
     f.section("output_norm", output_norm, {"norm of the attention output"});
     f.section("gate", gate, {"gates on the attention output"});
-    f.section("delta", delta, {"the gated delta rule of mixers gdn and kda"});
-    f.section("simplicial", simplicial, {"the windows of mixer simplicial"});
+    list_sections(*this, f);
     f.flag("pre_norm", pre_norm, {"the block's norm before attention"});
     f.flag("post_norm", post_norm, {"a norm with a learned gain behind the output projection"});
 }

@@ -1,9 +1,11 @@
 // Configuration of the mixer of one layer: the "attention" section of a model and each of its layouts.
 #pragma once
 
+#include <any>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <typeindex>
 
 #include "config/fields.h"
 #include "config/problems.h"
@@ -101,36 +103,11 @@ struct ConvConfig {
 
 enum class Normaliser { softmax, stick_breaking };
 
-// What moves information between the positions of a layer.
-enum class MixerKind { attention, gdn, kda, gau, simplicial };
-struct DeltaConfig {
-    int64_t value_dim = 0;  // channels of a head's values; 0: head_dim
-    int64_t conv = 4;       // positions K of the short convolution; 0: none
-    bool additive = false;  // values are added to the state, which is not corrected
-    void fields(config::Fields& f);
-    int64_t value_channels(int64_t head_dim) const { return value_dim == 0 ? head_dim : value_dim; }
-};
-struct SimplicialConfig {
-    int64_t window = 512, second_window = 32;  // first and second keys that a query sees, its own included
-    void fields(config::Fields& f);
-};
-
-// Keys and values made of one latent per token (multi-head latent attention).
-struct LatentConfig {
-    static constexpr int64_t most_kept = 640;  // width and shared together: decoding reads them as one head
-    int64_t width = 0;                         // channels of the latent; 0: none
-    int64_t shared = 0;   // channels of every head whose keys are one for all heads; only these turn
-    int64_t queries = 0;  // channels of the latent of queries; 0: queries have none
-    void fields(config::Fields& f);
-    explicit operator bool() const { return width > 0; }
-};
-
 struct AttentionConfig {
-    MixerKind mixer = MixerKind::attention;
+    std::string mixer = "attention";  // a row of model/registry.h
     int64_t heads = 4;
     int64_t kv_heads = 0;  // 0: as many as heads
     int64_t head_dim = 64;
-    LatentConfig latent;
     int64_t window = 0;             // keys a query sees, its own included; 0: all
     int64_t chunk = 0;              // keys are visible within blocks of this many positions; 0: everywhere
     json::Value angle{"rope"};      // a formula, the name of an angle, or {near, growth}
@@ -149,14 +126,24 @@ struct AttentionConfig {
     bool pre_norm = true;
     bool post_norm = false;
     Normaliser normaliser = Normaliser::softmax;
-    int64_t index_heads = 0;  // of an index of keys; 0: none
-    DeltaConfig delta;
-    SimplicialConfig simplicial;
+    int64_t index_heads = 0;                       // of an index of keys; 0: none
+    std::map<std::type_index, std::any> sections;  // by the type that own() names; absent: as it begins
     void fields(config::Fields& f);
 
-    bool attends() const { return mixer == MixerKind::attention || gated_unit(); }
-    bool has_state() const { return mixer == MixerKind::gdn || mixer == MixerKind::kda; }
-    bool gated_unit() const { return mixer == MixerKind::gau; }  // then the block has no MLP
+    // The section of a mixer, or of a part that some layers have: src/mixers alone knows its type.
+    template <class S>
+    S own() const {
+        const auto held = sections.find(typeid(S));
+        return held == sections.end() ? S() : std::any_cast<S>(held->second);
+    }
+    template <class S>
+    S& own() {
+        std::any& held = sections[typeid(S)];
+        if (!held.has_value()) held = S();
+        return std::any_cast<S&>(held);
+    }
+
+    bool attends() const;  // to keys, by scores: tables, masks and formulas act
 
     // The text of `angle`; "": there is none.
     std::string written_angle() const {
@@ -164,7 +151,7 @@ struct AttentionConfig {
         return text != nullptr ? *text : "";
     }
     // Channels of a head that positions may turn.
-    int64_t turned_dim() const { return latent ? latent.shared : head_dim; }
+    int64_t turned_dim() const;
     int64_t kv() const { return kv_heads == 0 ? heads : kv_heads; }
 };
 

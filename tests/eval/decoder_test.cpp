@@ -1,5 +1,6 @@
 // Decoding with kept keys and values: every variant as in a pass over the whole text.
 #include "eval/decoding.h"
+#include "mixers/latent.h"
 #include "model/delta_models.h"
 #include "model/gau_models.h"
 #include "model/term_models.h"
@@ -122,7 +123,7 @@ TEST_CASE(
             m.layouts["none"].conv = {3, true, true, true};
             m.layouts["latent"] = m.attention;
             m.layouts["latent"].qk.kind = model::QkKind::none;
-            m.layouts["latent"].latent = {12, 4, 0};
+            m.layouts["latent"].own<model::LatentConfig>() = {12, 4, 0};
             m.pattern = {"half", "none", "latent"};
             Text text{.sequences = 2, .prompt = 6, .room = 24};
             text.post_hoc.kind = kind;

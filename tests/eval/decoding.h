@@ -16,6 +16,7 @@
 #include <cmath>
 
 #include "eval/decoder.h"
+#include "mixers/latent.h"
 #include "model/fixture.h"
 #include "model/gradient_check.h"
 
@@ -78,7 +79,8 @@ inline double decoding_epsilon(const model::ModelConfig& m, int64_t tokens, Prec
     int64_t products = 1;  // the head
     for (int64_t i = 0; i < m.loops * m.layers; ++i) {
         const model::AttentionConfig& a = m.layer_attention(i % m.layers);
-        products += 6 + (a.latent ? a.latent.queries > 0 ? 3 : 2 : 0) + (a.gated_unit() ? 1 : 0);
+        const model::LatentConfig latent = a.own<model::LatentConfig>();
+        products += 6 + (latent ? latent.queries > 0 ? 3 : 2 : 0) + (a.mixer == "gau" ? 1 : 0);
     }
     return 4 * std::sqrt(2.0 * static_cast<double>(products)) * 0x1p-9;
 }

@@ -189,8 +189,8 @@ TEST_CASE("probe: states of the delta rule, of layers that have some, at any num
     const Corpus corpus(document_lengths(40, 3, 40));
     model::ModelConfig m = varied_model();
     m.layouts = {{"gdn", m.attention}, {"kda", m.attention}, {"all", m.attention}};
-    m.layouts["gdn"].mixer = model::MixerKind::gdn;
-    m.layouts["kda"].mixer = model::MixerKind::kda;
+    m.layouts["gdn"].mixer = "gdn";
+    m.layouts["kda"].mixer = "kda";
     m.pattern = {"gdn", "kda", "all"};
     const measure::ProbeRequest request{.lengths = {8, 64}, .tokens = 128};
     const measure::ProbeResult one = probe(m, corpus, request);

@@ -14,7 +14,7 @@ inline std::vector<SmallModel> gau_models() {
     const auto add = [&](const std::string& name, auto change, bool documents = false) {
         SmallModel small{name, tiny_model(2), documents};
         small.config.train_context = 8;
-        small.config.attention.mixer = model::MixerKind::gau;
+        small.config.attention.mixer = "gau";
         change(small.config);
         all.push_back(std::move(small));
     };
@@ -67,7 +67,7 @@ inline std::vector<SmallModel> gau_models() {
         "two passes through a unit and attention, documents",
         [](model::ModelConfig& m) {
             model::AttentionConfig plain = m.attention;
-            plain.mixer = model::MixerKind::attention;
+            plain.mixer = "attention";
             m.layouts = {{"plain", plain}, {"unit", m.attention}};
             m.loops = 2;
             m.pattern = {"unit", "plain"};
@@ -77,7 +77,7 @@ inline std::vector<SmallModel> gau_models() {
         "before attention with an MLP, values mixed, documents",
         [](model::ModelConfig& m) {
             model::AttentionConfig plain = m.attention;
-            plain.mixer = model::MixerKind::attention;
+            plain.mixer = "attention";
             m.layouts = {{"plain", plain}, {"unit", m.attention}};
             m.layers = 4;
             m.pattern = {"unit", "plain"};

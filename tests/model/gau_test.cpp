@@ -26,7 +26,7 @@ TEST_CASE("gated attention units: the same bits at every number of threads, in t
 
 TEST_CASE("gated attention units: after a QK-clip the largest score of the same batch is the limit") {
     model::ModelConfig m = tiny_model(1);
-    m.attention.mixer = model::MixerKind::gau;
+    m.attention.mixer = "gau";
     m.attention.qk.kind = model::QkKind::none;
     ModelFixture fixture(
         m, {.sequences = 2, .length = 12, .document_mask = true, .watch = Watch::signed_values});

@@ -43,9 +43,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "mixers/latent.h"
 #include "model/fixture.h"
 #include "model/laws_of_configs.h"
 #include "reference/evaluate.h"
+#include "reference/mixers.h"
 #include "reference/scores.h"
 
 namespace longreach::test {
@@ -82,16 +84,13 @@ inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionCo
     if (peri) steps += 2;
     if (m.mlp.bias) steps += 2;
     if (m.positions > 0) ++steps;
-    // Convolution, silu (2), decay (5) and beta (2), the norm of o, its gain and gate (4), and of the recurrence
-    // what attention has no counterpart of: decays, the difference, its product with beta, the running sum (6).
-    if (a.has_state()) return steps + 20;
-    // The third factor of a score, the second of a value.
-    if (!a.attends()) return steps + 2;
+    if (!a.attends()) return steps + reference::mixer_steps(a);
     // Silu (2), gain, bias and the sum over the heads' copies; product, silu and product of the gate (4); without the
     // norm, the two products, the activation (2) and the residual addition of an MLP.
-    if (a.gated_unit()) steps += 9 - 6;
+    if (a.mixer == "gau") steps += 9 - 6;
     if (a.conv.size > 0) ++steps;
-    if (a.latent) steps += a.latent.queries > 0 ? 6 : 3;  // a product, a norm, its gain
+    const model::LatentConfig latent = a.own<model::LatentConfig>();
+    if (latent) steps += latent.queries > 0 ? 6 : 3;  // a product, a norm, its gain
     switch (a.qk.kind) {
         case model::QkKind::kna_w:
         case model::QkKind::qk_rms_w:
@@ -127,12 +126,10 @@ inline double gradient_epsilon(const model::ModelConfig& m, int64_t tokens, doub
     int64_t steps = 20 * m.loops * m.layers + 8;
     for (int64_t i = 0; i < m.loops * m.layers; ++i) {
         const model::AttentionConfig& a = m.layer_attention(i % m.layers);
-        longest = std::max(
-            {longest, a.heads * std::max(a.head_dim, a.delta.value_dim), a.latent.width, a.latent.queries});
+        const model::LatentConfig latent = a.own<model::LatentConfig>();
+        longest = std::max({longest, a.heads * a.head_dim, latent.width, latent.queries});
+        if (!a.attends()) longest = std::max(longest, reference::mixer_terms(a, tokens));
         steps += extra_steps(m, a);
-        if (a.mixer == model::MixerKind::simplicial)  // the sum over the pairs of a query
-            longest = std::max(longest, std::min(tokens, a.simplicial.window) *
-                                            std::min(tokens, a.simplicial.second_window));
     }
     if (m.residual.smear) steps += 3;  // product, sigmoid, sum
     if (m.residual.backout >= 0) ++steps;
@@ -175,7 +172,7 @@ class Expected {
     double size(const std::string& name) const {
         const double own = parts_.at(name);
         const bool of_key = name.ends_with("k_norm.bias") ||
-                            (name.ends_with("attention.k.bias") && attention_of(name).gated_unit());
+                            (name.ends_with("attention.k.bias") && attention_of(name).mixer == "gau");
         if (!of_key) return own;
         return std::max(own, parts_.at(name.substr(0, name.size() - 4) + "gain"));
     }

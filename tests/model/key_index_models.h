@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "mixers/latent.h"
 #include "model/small_models.h"
 
 namespace longreach::test {
@@ -48,15 +49,15 @@ inline std::vector<SmallModel> key_index_models() {
     });
     add("an index, latents, turning shared channels", [](model::ModelConfig&, model::AttentionConfig& a) {
         a.qk.kind = model::QkKind::none;
-        a.latent = {12, 4, 0};
+        a.own<model::LatentConfig>() = {12, 4, 0};
     });
     add("an index, latents without positions", [](model::ModelConfig&, model::AttentionConfig& a) {
         a.qk.kind = model::QkKind::none;
         a.angle = "nope";
-        a.latent = {12, 0, 8};
+        a.own<model::LatentConfig>() = {12, 0, 8};
     });
     add("an index in gated attention units", [](model::ModelConfig&, model::AttentionConfig& a) {
-        a.mixer = model::MixerKind::gau;
+        a.mixer = "gau";
         a.index_heads = 3;
     });
     return all;

@@ -1,6 +1,7 @@
 // What evaluation changes beyond the training length: against the reference, and what must stay as it was.
 #include <doctest/doctest.h>
 
+#include "mixers/latent.h"
 #include "model/gradient_check.h"
 #include "model/laws.h"
 
@@ -142,7 +143,7 @@ TEST_CASE("top_k: the keys or blocks with the largest scores, at every length, a
     add_law(m.layouts["full"], "scale_invariant");
     m.layouts["full"].window = 9;
     m.layouts["half"].qk.kind = model::QkKind::none;
-    m.layouts["half"].latent = {12, 4, 0};
+    m.layouts["half"].own<model::LatentConfig>() = {12, 4, 0};
     m.layouts["half"].sink = model::SinkKind::zero;
     add_law(m.layouts["none"], "forgetting");
     m.layouts["full"].index_heads = 2;  // "none" chooses by scores in any case

@@ -1,6 +1,7 @@
 // QK-clip: scores watched during training, and the matrices of heads that went too far.
 #include <doctest/doctest.h>
 
+#include "mixers/latent.h"
 #include "model/gradient_check.h"
 
 using namespace longreach;
@@ -66,7 +67,7 @@ TEST_CASE("qk_clip: after a clip the largest score of the same batch is at most 
 TEST_CASE("qk_clip: with latents too, and what all heads share stays") {
     for (int64_t queries : {0, 12}) {
         model::ModelConfig m = unnormed(3, 3);
-        m.attention.latent = {12, 4, queries};
+        m.attention.own<model::LatentConfig>() = {12, 4, queries};
         Watched run(m, false);
         const std::string query = queries > 0 ? "q_up" : "q", layer = "layers.0.attention.";
         const auto weights = [&](const std::string& name) {

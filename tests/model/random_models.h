@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "mixers/latent.h"
 #include "model/laws_of_configs.h"
 #include "model/small_models.h"
 #include "reference/inputs.h"
@@ -128,9 +129,9 @@ class RandomVariant {
 
   private:
     void make_gated_unit(model::AttentionConfig& a) {
-        a.mixer = model::MixerKind::gau;
+        a.mixer = "gau";
         a.heads = kv_heads_;  // as many values as before
-        a.latent = {};
+        a.own<model::LatentConfig>() = {};
         a.conv = {};
         a.gate = {};
     }
@@ -214,7 +215,7 @@ class RandomVariant {
         const bool turns = turning.angle != "nope";
         const int64_t shared = a.head_dim == 4 ? 0 : turns ? 4 : 4 * below(2);
         if (shared == 0) turning.angle = "nope";
-        a.latent = {4 * (1 + below(4)), shared, below(2) == 0 ? 4 + below(12) : 0};
+        a.own<model::LatentConfig>() = {4 * (1 + below(4)), shared, below(2) == 0 ? 4 + below(12) : 0};
     }
 
     // With score_base and score_count.
@@ -329,11 +330,12 @@ inline std::set<std::string> features(const SmallModel& small) {
     add("last", !m.last.empty());
     for (int64_t l = 0; l < m.layers; ++l) {
         const model::AttentionConfig& a = m.layer_attention(l);
-        add("gau", a.gated_unit());
+        add("gau", a.mixer == "gau");
         add("grouped", a.heads != a.kv());
-        add("latent", a.latent.width > 0);
-        if (a.latent) add("latent.shared", a.latent.shared > 0);
-        if (a.latent) add("latent.queries", a.latent.queries > 0);
+        const model::LatentConfig latent = a.own<model::LatentConfig>();
+        add("latent", latent.width > 0);
+        if (latent) add("latent.shared", latent.shared > 0);
+        if (latent) add("latent.queries", latent.queries > 0);
         add("window", a.window > 0);
         add("chunk", a.chunk > 0);
         add("angle", a.written_angle());

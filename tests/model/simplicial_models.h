@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "mixers/simplicial_layer.h"
 #include "model/small_models.h"
 
 namespace longreach::test {
@@ -15,8 +16,8 @@ inline std::vector<SmallModel> simplicial_models() {
                          bool documents = false) {
         SmallModel small{name, tiny_model(2), documents};
         small.config.train_context = 8;
-        small.config.attention.mixer = model::MixerKind::simplicial;
-        small.config.attention.simplicial = windows;
+        small.config.attention.mixer = "simplicial";
+        small.config.attention.own<model::SimplicialConfig>() = windows;
         change(small.config);
         all.push_back(std::move(small));
     };
@@ -31,7 +32,7 @@ inline std::vector<SmallModel> simplicial_models() {
     });
     add("three 2-simplicial to one attention, norms on both sides", {5, 4}, [](model::ModelConfig& m) {
         model::AttentionConfig global = m.attention;
-        global.mixer = model::MixerKind::attention;
+        global.mixer = "attention";
         m.layouts = {{"pairs", m.attention}, {"global", global}};
         m.layers = 4;
         m.pattern = {"pairs", "pairs", "pairs", "global"};

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "mixers/latent.h"
 #include "model/laws_of_configs.h"
 #include "model/small_models.h"
 
@@ -296,7 +297,7 @@ inline std::vector<SmallModel> small_variants() {
     });
     const auto latent = [](model::AttentionConfig& a, int64_t shared, int64_t queries) {
         a.qk.kind = model::QkKind::none;
-        a.latent = {12, shared, queries};
+        a.own<model::LatentConfig>() = {12, shared, queries};
     };
     attend("latent", [&](model::AttentionConfig& a) { latent(a, 4, 0); });
     attend(

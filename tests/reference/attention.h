@@ -45,7 +45,7 @@ class Attention {
           change_(change),
           d_(size_t(attention.head_dim)),
           heads_(size_t(attention.heads)),
-          turning_(size_t(attention.latent.width > 0 ? attention.latent.shared : attention.head_dim)),
+          turning_(size_t(turned_channels(attention))),
           kv_heads_(attention.kv_heads > 0 ? size_t(attention.kv_heads) : heads_) {}
 
     // x: what the layer reads, normed or not. Returns the output of the o projection.
@@ -127,7 +127,7 @@ class Attention {
             sequence.largest_scores = std::max(sequence.largest_scores, std::sqrt(squares / pairs));
         for (size_t p = 0; p < positions; ++p) output_norm(out[p], double(p), v[p]);
         for (size_t p = 0; p < positions; ++p) gate(out[p], x[p]);
-        if (a_.mixer == model::MixerKind::gau) {
+        if (a_.mixer == "gau") {
             const Rows<T> u = silu(weights_.linear(x, name_ + "u.weight"));
             for (size_t p = 0; p < positions; ++p)
                 for (size_t c = 0; c < u[p].size(); ++c) out[p][c] = u[p][c] * out[p][c];

@@ -9,8 +9,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "mixers/delta_layer.h"
 #include "model/model_config.h"
 #include "reference/attention.h"
+#include "reference/parameter_list.h"
 #include "reference/weights.h"
 
 namespace longreach::reference {
@@ -21,13 +23,13 @@ class Delta {
     Delta(const model::ModelConfig& config, const model::AttentionConfig& layer, int64_t index,
           const Weights<T>& weights)
         : config_(config),
-          a_(layer),
+          delta_(layer.own<model::DeltaConfig>()),
           name_(fmt::format("layers.{}.delta.", index)),
           weights_(weights),
           heads_(size_t(layer.heads)),
           d_(size_t(layer.head_dim)),
-          e_(size_t(layer.delta.value_dim > 0 ? layer.delta.value_dim : layer.head_dim)),
-          by_channel_(layer.mixer == model::MixerKind::kda) {}
+          e_(size_t(delta_.value_dim > 0 ? delta_.value_dim : layer.head_dim)),
+          by_channel_(layer.mixer != "gdn") {}
 
     Rows<T> forward(const Rows<T>& x, Sequence<T>& sequence) const {
         using std::exp;
@@ -56,7 +58,7 @@ class Delta {
                     T seen = 0;
                     for (size_t c = 0; c < d_; ++c) seen += state[c][j] * key[c];
                     const T& value = v[t][h * e_ + j];
-                    u.push_back(sigmoid(beta[t][h]) * (a_.delta.additive ? value : value - seen));
+                    u.push_back(sigmoid(beta[t][h]) * (delta_.additive ? value : value - seen));
                 }
                 for (size_t c = 0; c < d_; ++c)
                     for (size_t j = 0; j < e_; ++j) state[c][j] += key[c] * u[j];
@@ -113,9 +115,9 @@ class Delta {
         Rows<T> y = rows;
         for (size_t t = 0; t < rows.size(); ++t)
             for (size_t c = 0; c < channels; ++c) {
-                if (a_.delta.conv > 0) {
+                if (delta_.conv > 0) {
                     y[t][c] = 0;
-                    for (size_t m = 0; m < size_t(a_.delta.conv) && m <= t; ++m)
+                    for (size_t m = 0; m < size_t(delta_.conv) && m <= t; ++m)
                         if (starts.empty() || int64_t(t - m) >= starts[t])
                             y[t][c] +=
                                 weights_.param(name_ + "conv.weight")[m * all + column + c] * rows[t - m][c];
@@ -126,11 +128,48 @@ class Delta {
     }
 
     const model::ModelConfig& config_;
-    const model::AttentionConfig& a_;
+    model::DeltaConfig delta_;
     std::string name_;
     const Weights<T>& weights_;
     size_t heads_, d_, e_;
     bool by_channel_;
 };
+
+inline void delta_parameters(ParameterList& to, const model::AttentionConfig& a, const std::string& name) {
+    using Start = Parameter::Start;
+    const model::DeltaConfig delta = a.own<model::DeltaConfig>();
+    const int64_t width = to.m.width, d = a.head_dim, e = delta.value_dim > 0 ? delta.value_dim : d,
+                  heads = a.heads;
+    const bool by_channel = a.mixer != "gdn";
+    to.matrix(name + "q.weight", heads * d, width);
+    to.matrix(name + "k.weight", heads * d, width);
+    to.matrix(name + "v.weight", heads * e, width);
+    if (delta.conv > 0)
+        to.all.push_back({name + "conv.weight", {delta.conv, heads * (2 * d + e)}, Start::first_row, 1});
+    to.matrix(name + "beta.weight", heads, width);
+    if (by_channel) {
+        to.matrix(name + "decay_down.weight", d, width);
+        to.matrix(name + "decay_up.weight", heads * d, d);
+        to.matrix(name + "gate_down.weight", e, width);
+        to.matrix(name + "gate_up.weight", heads * e, e);
+    } else {
+        to.matrix(name + "decay.weight", heads, width);
+        to.matrix(name + "gate.weight", heads * e, width);
+    }
+    to.all.push_back({name + "a_log", {heads}, Start::log_to, 16, by_channel ? 1.0 : 0.0});
+    to.all.push_back({name + "time_bias", {by_channel ? heads * d : heads}, Start::time_step, 0.1, 0.001});
+    to.norm(name + "norm", e, false);
+    to.matrix(name + "o.weight", width, heads * e, to.m.init.zero_projections);
+}
+
+// Convolution, silu (2), decay (5) and beta (2), the norm of o, its gain and gate (4), and of the recurrence what
+// attention has no counterpart of: decays, the difference, its product with beta, the running sum (6).
+inline int64_t delta_steps(const model::AttentionConfig&) {
+    return 20;
+}
+
+inline int64_t delta_terms(const model::AttentionConfig& a) {
+    return a.heads * std::max(a.head_dim, a.own<model::DeltaConfig>().value_dim);
+}
 
 }  // namespace longreach::reference

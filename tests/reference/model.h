@@ -21,9 +21,8 @@
 
 #include "model/model_config.h"
 #include "reference/attention.h"
-#include "reference/delta.h"
 #include "reference/dual.h"
-#include "reference/simplicial.h"
+#include "reference/mixers.h"
 #include "reference/weights.h"
 
 namespace longreach::reference {
@@ -143,15 +142,13 @@ class Model {
                    peri = placement == model::NormPlacement::peri || alone;
         const bool pre_norm = a.pre_norm && !hybrid && !alone;
         const Rows read = pre_norm ? norm(x, name + "attention_norm") : x;
-        const bool gated_unit = a.mixer == model::MixerKind::gau;
+        const bool gated_unit = a.mixer == "gau";
         Rows y;
-        if (a.mixer == model::MixerKind::attention || gated_unit)
+        if (a.mixer == "attention" || gated_unit)
             y = Attention<T>(config_, a, layout_of(config_, layer), layer, weights_, change_)
                     .forward(read, sequence);
-        else if (a.mixer == model::MixerKind::simplicial)
-            y = Simplicial<T>(config_, a, layer, weights_).forward(read, sequence);
         else
-            y = Delta<T>(config_, a, layer, weights_).forward(read, sequence);
+            y = mix(config_, layer, weights_, read, sequence);
         if (peri || a.post_norm) y = norm(y, name + "attention_post_norm", true);
         add(x, y);
         if (gated_unit) return x;  // without an MLP

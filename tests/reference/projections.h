@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "mixers/latent.h"
 #include "reference/weights.h"
 
 namespace longreach::reference {
@@ -30,20 +31,25 @@ class Projections {
     // name: "layers.<l>.attention."
     Projections(const model::ModelConfig& config, const model::AttentionConfig& attention,
                 const std::string& name, const Weights<T>& weights)
-        : config_(config), a_(attention), name_(name), weights_(weights) {}
+        : config_(config),
+          a_(attention),
+          latent_(attention.own<model::LatentConfig>()),
+          gated_unit_(attention.mixer == "gau"),
+          name_(name),
+          weights_(weights) {}
 
     Rows<T> queries(const Rows<T>& x) const {
-        if (a_.gated_unit()) return of_z(x, "q");
-        if (!a_.latent) return projected(x, "q");
-        if (a_.latent.queries == 0) return weights_.linear(x, name_ + "q.weight");
+        if (gated_unit_) return of_z(x, "q");
+        if (!latent_) return projected(x, "q");
+        if (latent_.queries == 0) return weights_.linear(x, name_ + "q.weight");
         return weights_.linear(latent(x, "q_down"), name_ + "q_up.weight");
     }
     Rows<T> keys(const Rows<T>& x) const {
-        return a_.gated_unit() ? of_z(x, "k") : a_.latent ? keys_of_latents(x) : projected(x, "k");
+        return gated_unit_ ? of_z(x, "k") : latent_ ? keys_of_latents(x) : projected(x, "k");
     }
     Rows<T> values(const Rows<T>& x) const {
-        if (a_.gated_unit()) return silu(weights_.linear(x, name_ + "v.weight"));
-        return a_.latent ? weights_.linear(latent(x, "kv_down"), name_ + "v_up.weight") : projected(x, "v");
+        if (gated_unit_) return silu(weights_.linear(x, name_ + "v.weight"));
+        return latent_ ? weights_.linear(latent(x, "kv_down"), name_ + "v_up.weight") : projected(x, "v");
     }
 
   private:
@@ -78,9 +84,9 @@ class Projections {
     // Every head's key: what it makes of the latent, then the channels that all heads share.
     Rows<T> keys_of_latents(const Rows<T>& x) const {
         const Rows<T> own = weights_.linear(latent(x, "kv_down"), name_ + "k_up.weight");
-        const size_t own_channels = size_t(a_.head_dim - a_.latent.shared);
+        const size_t own_channels = size_t(a_.head_dim - latent_.shared);
         Rows<T> shared(x.size()), k(x.size());
-        if (a_.latent.shared > 0) shared = weights_.linear(x, name_ + "k_shared.weight");
+        if (latent_.shared > 0) shared = weights_.linear(x, name_ + "k_shared.weight");
         for (size_t p = 0; p < x.size(); ++p)
             for (size_t h = 0; h < size_t(a_.heads); ++h) {
                 const Row<T> head = slice(own[p], h * own_channels, own_channels);
@@ -92,6 +98,8 @@ class Projections {
 
     const model::ModelConfig& config_;
     const model::AttentionConfig& a_;
+    const model::LatentConfig latent_;
+    const bool gated_unit_;
     const std::string name_;
     const Weights<T>& weights_;
 };

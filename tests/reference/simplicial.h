@@ -9,8 +9,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "mixers/simplicial_layer.h"
 #include "model/model_config.h"
 #include "reference/attention.h"
+#include "reference/parameter_list.h"
 #include "reference/weights.h"
 
 namespace longreach::reference {
@@ -21,7 +23,8 @@ class Simplicial {
     Simplicial(const model::ModelConfig& config, const model::AttentionConfig& layer, int64_t index,
                const Weights<T>& weights)
         : config_(config),
-          a_(layer),
+          heads_(size_t(layer.heads)),
+          windows_(layer.own<model::SimplicialConfig>()),
           name_(fmt::format("layers.{}.simplicial.", index)),
           weights_(weights),
           d_(size_t(layer.head_dim)) {}
@@ -32,14 +35,14 @@ class Simplicial {
         const Products above(*this, weights_, x), below(*this, split ? weights_.denominator() : weights_, x);
         const Rows<T> v = weights_.linear(x, name_ + "v.weight"),
                       v2 = weights_.linear(x, name_ + "v2.weight");
-        Rows<T> out(x.size(), Row<T>(size_t(a_.heads) * d_, T(0)));
+        Rows<T> out(x.size(), Row<T>(heads_ * d_, T(0)));
         double squares = 0, pairs = 0;
         for (size_t from = 0; from < out.front().size(); from += d_)  // head by head
             for (size_t i = 0; i < x.size(); ++i) {
                 const int64_t start = sequence.doc_start.empty() ? 0 : sequence.doc_start[i];
                 T total = 0;
-                for (int64_t j = std::max(start, int64_t(i) - a_.simplicial.window + 1); j <= int64_t(i); ++j)
-                    for (int64_t m = std::max(start, int64_t(i) - a_.simplicial.second_window + 1);
+                for (int64_t j = std::max(start, int64_t(i) - windows_.window + 1); j <= int64_t(i); ++j)
+                    for (int64_t m = std::max(start, int64_t(i) - windows_.second_window + 1);
                          m <= int64_t(i); ++m) {
                         const T score = above.score(from, i, size_t(j), size_t(m)), weight = exp(score);
                         total += split ? exp(below.score(from, i, size_t(j), size_t(m))) : weight;
@@ -82,10 +85,28 @@ class Simplicial {
     }
 
     const model::ModelConfig& config_;
-    const model::AttentionConfig& a_;
+    size_t heads_;
+    model::SimplicialConfig windows_;
     std::string name_;
     const Weights<T>& weights_;
     size_t d_;
 };
+
+inline void simplicial_parameters(ParameterList& to, const model::AttentionConfig& a,
+                                  const std::string& name) {
+    const int64_t width = to.m.width, heads = a.heads * a.head_dim;
+    for (const char* part : {"q", "k", "v", "k2", "v2"}) to.matrix(name + part + ".weight", heads, width);
+    to.matrix(name + "o.weight", width, heads, to.m.init.zero_projections);
+}
+
+// The third factor of a score, the second of a value.
+inline constexpr int64_t simplicial_steps = 2;
+
+// The pairs of a query.
+inline int64_t simplicial_terms(const model::AttentionConfig& a, int64_t tokens) {
+    const model::SimplicialConfig windows = a.own<model::SimplicialConfig>();
+    return std::max(a.heads * a.head_dim,
+                    std::min(tokens, windows.window) * std::min(tokens, windows.second_window));
+}
 
 }  // namespace longreach::reference

@@ -7,10 +7,17 @@
 #include <string>
 #include <vector>
 
+#include "mixers/latent.h"
 #include "model/model_config.h"
 #include "reference/inputs.h"
 
 namespace longreach::reference {
+
+// Channels of a head that positions turn.
+inline int64_t turned_channels(const model::AttentionConfig& a) {
+    const model::LatentConfig latent = a.own<model::LatentConfig>();
+    return latent.width > 0 ? latent.shared : a.head_dim;
+}
 
 // Angles that are positions times frequencies; others are formulas.
 inline bool has_frequencies(const model::AttentionConfig& a) {
@@ -104,7 +111,7 @@ struct Turns {
 inline Turns turns_of(const model::AttentionConfig& a, const PostHoc& change, double l0, double l) {
     using Kind = PostHoc::Kind;
     const model::ScalingConfig& s = a.angle_scaling;
-    std::vector<double> theta = frequencies(a, a.latent.width > 0 ? a.latent.shared : a.head_dim);
+    std::vector<double> theta = frequencies(a, turned_channels(a));
     double magnitude = 1;
     const auto of_k = [](double k) { return 0.1 * std::log(k) + 1; };
     if (s.kind != "none" && !theta.empty()) {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "config/loader.h"
+#include "mixers/latent.h"
 #include "model/check_model.h"
 #include "model/laws.h"
 #include "train/experiment.h"
@@ -19,7 +20,8 @@ void shrink(model::AttentionConfig& a) {
     a.kv_heads = a.kv_heads > 0 && a.kv_heads < a.heads ? 1 : 0;
     a.heads = 2;
     a.head_dim = 8;
-    if (a.latent) a.latent = {12, a.latent.shared > 0 ? 4 : 0, a.latent.queries > 0 ? 8 : 0};
+    model::LatentConfig& latent = a.own<model::LatentConfig>();
+    if (latent) latent = {12, latent.shared > 0 ? 4 : 0, latent.queries > 0 ? 8 : 0};
     if (a.window > 0) a.window = 5;
     if (a.chunk > 0) a.chunk = 5;
     if (has_law(a, "llama4")) a.params["floor_scale"] = starts(3);
