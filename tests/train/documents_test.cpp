@@ -1,4 +1,4 @@
-// Documents that repeat the library: data/formats/checkpoint.md names every tensor, configs/LANGUAGE.md has examples.
+// Documents that repeat the library: every tensor has a name in one of them, configs/LANGUAGE.md has examples.
 #include <doctest/doctest.h>
 
 #include <regex>
@@ -56,8 +56,9 @@ class TensorNames {
 
 }  // namespace
 
-TEST_CASE("data/formats/checkpoint.md names every tensor of every experiment") {
-    const TensorNames documented(get(LONGREACH_CONFIGS "/../data/formats/checkpoint.md"));
+TEST_CASE("data/formats/checkpoint.md, and FORWARD.md for mixers, name every tensor of every experiment") {
+    const TensorNames documented(get(LONGREACH_CONFIGS "/../data/formats/checkpoint.md") +
+                                 get(LONGREACH_CONFIGS "/../src/model/FORWARD.md"));
     std::vector<std::string> files = experiments();
     for (const std::string& file : experiments("quickstart")) files.push_back(file);
     std::set<std::string> missing;
