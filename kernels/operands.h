@@ -37,6 +37,12 @@ struct HeadSpec {
     Tensor cosine{}, sine{};
 };
 
+// What makes decays and betas of logits; Ops::delta_gates has the formulas.
+struct DeltaGateSpec {
+    Tensor a_log{}, bias{};  // f32 [H], [W]
+    float beta_max = 1;
+};
+
 // The gated delta rule of H heads; Ops::delta_rule has its recurrence.
 inline constexpr int64_t delta_chunk =
     64;  // positions of a chunk; its first state is saved for the backward pass

@@ -67,6 +67,9 @@ inline std::vector<Operand> operands_of(AttentionGradients& g, bool) {
 inline std::vector<Operand> operands_of(HeadSpec& s, bool) {
     return {{&s.log_eps, false}, {&s.gain, false}, {&s.bias, false}, {&s.cosine, false}, {&s.sine, false}};
 }
+inline std::vector<Operand> operands_of(DeltaGateSpec& s, bool) {
+    return {{&s.a_log, false}, {&s.bias, false}};
+}
 inline std::vector<Operand> operands_of(DeltaSpec& s, bool) {
     return {{&s.doc_start, false}};
 }

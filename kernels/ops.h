@@ -281,14 +281,15 @@ class Ops : public Planner {
 
     // --- gated delta rule
     // decay f32 [N, W] = -exp(a_log) softplus(u + bias), the logarithm of what a state keeps; W is H, or H*d with
-    // a decay for every key channel. beta f32 [N, H] = sigmoid(ub). u [N, W], ub [N, H]; a_log f32 [H], bias f32 [W].
+    // a decay for every key channel. beta f32 [N, H] = beta_max sigmoid(ub); it and ub may be empty on a CPU.
+    // u [N, W], ub [N, H].
     virtual void do_delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub,
-                                const Tensor& a_log, const Tensor& bias) = 0;
+                                const DeltaGateSpec& spec) = 0;
     const Operation<&Ops::do_delta_gates> delta_gates;
     // du, dub = ; da_log, dbias +=. ddecay f32 [N, W], dbeta f32 [N, H].
     virtual void do_delta_gates_backward(Tensor du, Tensor dub, Tensor da_log, Tensor dbias,
                                          const Tensor& ddecay, const Tensor& dbeta, const Tensor& u,
-                                         const Tensor& ub, const Tensor& a_log, const Tensor& bias) = 0;
+                                         const Tensor& ub, const DeltaGateSpec& spec) = 0;
     const Operation<&Ops::do_delta_gates_backward> delta_gates_backward;
 
     // For every head and sequence, with the state S [d, e], decay g, and q and k times their scales:

@@ -85,11 +85,11 @@ class CpuOps final : public Ops, public CpuDevice {
     void do_exclude_own_value(Tensor y, const Tensor& o, const Tensor& v, int64_t head_dim) override;
     void do_exclude_own_value_backward(Tensor dout, Tensor dv, const Tensor& dy, const Tensor& o,
                                        const Tensor& v, int64_t head_dim) override;
-    void do_delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub, const Tensor& a_log,
-                        const Tensor& bias) override;
+    void do_delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub,
+                        const DeltaGateSpec& spec) override;
     void do_delta_gates_backward(Tensor du, Tensor dub, Tensor da_log, Tensor dbias, const Tensor& ddecay,
-                                 const Tensor& dbeta, const Tensor& u, const Tensor& ub, const Tensor& a_log,
-                                 const Tensor& bias) override;
+                                 const Tensor& dbeta, const Tensor& u, const Tensor& ub,
+                                 const DeltaGateSpec& spec) override;
     void do_delta_rule(Tensor o, Tensor states, Tensor state, Tensor workspace, const Tensor& q,
                        const Tensor& k, const Tensor& v, const Tensor& decay, const Tensor& beta,
                        const DeltaSpec& spec) override;

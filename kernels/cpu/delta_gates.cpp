@@ -1,8 +1,8 @@
 // Gates of the delta rule, one number at a time.
 //
-//   decay = -exp(a_log_h) softplus(u + bias),  beta = sigmoid(ub)
+//   decay = -exp(a_log_h) softplus(u + bias),  beta = beta_max sigmoid(ub)
 //   du = -ddecay exp(a_log_h) sigmoid(u + bias);  dbias += du;  da_log_h += ddecay decay
-//   dub = dbeta beta (1 - beta)
+//   dub = dbeta beta (1 - sigmoid(ub))
 //
 // u [N, W], W = H or H*d: column c belongs to head c / (W / H). An exponential and a logarithm per number. Parallel
 // over rows, backward over at most 128 fixed blocks of rows whose sums are folded in block order.
@@ -23,9 +23,10 @@ namespace {
 void check_gates(const Tensor& decay, const Tensor& beta, const Tensor& u, const Tensor& ub,
                  const Tensor& a_log, const Tensor& bias) {
     const int64_t heads = a_log.count();
-    check(decay.rows() == u.rows() && decay.cols() == u.cols() && beta.rows() == u.rows() &&
-              beta.cols() == heads && ub.rows() == u.rows() && ub.cols() == heads && heads > 0 &&
-              u.cols() % heads == 0 && bias.count() == u.cols(),
+    const auto of_heads = [&](const Tensor& t) { return t.rows() == u.rows() && t.cols() == heads; };
+    check(decay.rows() == u.rows() && decay.cols() == u.cols() &&
+              ((!beta && !ub) || (of_heads(beta) && of_heads(ub))) && heads > 0 && u.cols() % heads == 0 &&
+              bias.count() == u.cols(),
           "delta gates {}x{} and {}x{} of {}x{} and {}x{}, {} heads, {} biases", decay.rows(), decay.cols(),
           beta.rows(), beta.cols(), u.rows(), u.cols(), ub.rows(), ub.cols(), heads, bias.count());
 }
@@ -40,14 +41,14 @@ LONGREACH_INLINE void for_heads(int64_t heads, int64_t width, Body body) {
 
 }  // namespace
 
-void CpuOps::do_delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub, const Tensor& a_log,
-                            const Tensor& bias) {
-    check_gates(decay, beta, u, ub, a_log, bias);
-    const int64_t rows = u.rows(), width = u.cols(), heads = a_log.count();
-    const float *log_rate = a_log.f32(), *offset = bias.f32();
+void CpuOps::do_delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub,
+                            const DeltaGateSpec& spec) {
+    check_gates(decay, beta, u, ub, spec.a_log, spec.bias);
+    const int64_t rows = u.rows(), width = u.cols(), heads = spec.a_log.count();
+    const float *log_rate = spec.a_log.f32(), *offset = spec.bias.f32();
     for_items(pool_, rows, width, [&](int64_t r) {
-        const float *from = u.f32() + r * u.row_stride, *from_beta = ub.f32() + r * ub.row_stride;
-        float *to = decay.f32() + r * decay.row_stride, *to_beta = beta.f32() + r * beta.row_stride;
+        const float* from = u.f32() + r * u.row_stride;
+        float* to = decay.f32() + r * decay.row_stride;
         if (width == heads)
             for_vectors(width, [&](int64_t c, auto n) {
                 const Vec rate = exp(load(log_rate + c, n));
@@ -58,18 +59,22 @@ void CpuOps::do_delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Te
                 const Vec rate = exp(splat(log_rate[h]));
                 store(to + c, Vec{} - rate * softplus(load(from + c, n) + load(offset + c, n)), n);
             });
-        for_vectors(heads,
-                    [&](int64_t h, auto n) { store(to_beta + h, sigmoid(load(from_beta + h, n)), n); });
+        if (!beta) return;
+        const float* from_beta = ub.f32() + r * ub.row_stride;
+        float* to_beta = beta.f32() + r * beta.row_stride;
+        for_vectors(heads, [&](int64_t h, auto n) {
+            store(to_beta + h, splat(spec.beta_max) * sigmoid(load(from_beta + h, n)), n);
+        });
     });
 }
 
 void CpuOps::do_delta_gates_backward(Tensor du, Tensor dub, Tensor da_log, Tensor dbias, const Tensor& ddecay,
                                      const Tensor& dbeta, const Tensor& u, const Tensor& ub,
-                                     const Tensor& a_log, const Tensor& bias) {
-    check_gates(ddecay, dbeta, u, ub, a_log, bias);
+                                     const DeltaGateSpec& spec) {
+    check_gates(ddecay, dbeta, u, ub, spec.a_log, spec.bias);
     check_gates(du, dub, u, ub, da_log, dbias);
-    const int64_t rows = u.rows(), width = u.cols(), heads = a_log.count(), of_head = width / heads;
-    const float *log_rate = a_log.f32(), *offset = bias.f32();
+    const int64_t rows = u.rows(), width = u.cols(), heads = spec.a_log.count(), of_head = width / heads;
+    const float *log_rate = spec.a_log.f32(), *offset = spec.bias.f32();
     const int64_t each = 2 * width;  // sums of du and of ddecay decay
     const int64_t blocks = fixed_blocks(rows, 2 * partial_doubles, each);
     float* partials = reinterpret_cast<float*>(partials_);
@@ -93,11 +98,12 @@ void CpuOps::do_delta_gates_backward(Tensor du, Tensor dub, Tensor da_log, Tenso
             else
                 for_heads(heads, width,
                           [&](int64_t h, int64_t c, auto n) { columns(c, exp(splat(log_rate[h])), n); });
+            if (!dub) continue;
             const float *from_beta = ub.f32() + r * ub.row_stride, *d = dbeta.f32() + r * dbeta.row_stride;
             float* to_beta = dub.f32() + r * dub.row_stride;
             for_vectors(heads, [&](int64_t h, auto n) {
                 const Logistic s = logistic(load(from_beta + h, n));
-                store(to_beta + h, load(d + h, n) * s.value * s.rest, n);
+                store(to_beta + h, splat(spec.beta_max) * (load(d + h, n) * s.value * s.rest), n);
             });
         }
     });

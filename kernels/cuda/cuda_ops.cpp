@@ -354,16 +354,17 @@ class CudaOps final : public Ops {
     }
 
     // --- gated delta rule
-    void do_delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub, const Tensor& a_log,
-                        const Tensor& bias) override {
-        cuda::delta_gates(decay, beta, u, ub, a_log, bias, stream());
+    void do_delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub,
+                        const DeltaGateSpec& spec) override {
+        cuda::delta_gates(decay, beta, u, ub, spec.a_log, spec.bias, spec.beta_max, stream());
     }
     void do_delta_gates_backward(Tensor du, Tensor dub, Tensor da_log, Tensor dbias, const Tensor& ddecay,
-                                 const Tensor& dbeta, const Tensor& u, const Tensor& ub, const Tensor& a_log,
-                                 const Tensor& bias) override {
+                                 const Tensor& dbeta, const Tensor& u, const Tensor& ub,
+                                 const DeltaGateSpec& spec) override {
         cuda::delta_gates_backward(
             {.u = du, .ub = dub, .a_log = da_log, .bias = dbias, .ddecay = ddecay, .dbeta = dbeta},
-            scratch(cuda::delta_gates_backward_workspace(u.cols())), u, ub, a_log, bias, stream());
+            scratch(cuda::delta_gates_backward_workspace(u.cols())), u, ub, spec.a_log, spec.bias,
+            spec.beta_max, stream());
     }
     void do_delta_rule(Tensor o, Tensor states, Tensor state, Tensor workspace, const Tensor& q,
                        const Tensor& k, const Tensor& v, const Tensor& decay, const Tensor& beta,

@@ -20,6 +20,7 @@ struct DeltaGates {
     View<float> decay, beta;
     View<const T> u, ub;
     const float *a_log, *bias;
+    float beta_max;
     int64_t rows;
     int width, heads;
 };
@@ -36,7 +37,7 @@ void delta_gates_kernel(DeltaGates<T> a) {
         *a.decay.at(row, c) =
             -expf(a.a_log[c / (a.width / a.heads)]) * softplus(widen(*a.u.at(row, c)) + a.bias[c]);
     else
-        *a.beta.at(row, c - a.width) = logistic(widen(*a.ub.at(row, c - a.width))).value;
+        *a.beta.at(row, c - a.width) = a.beta_max * logistic(widen(*a.ub.at(row, c - a.width))).value;
 }
 
 template <class T>
@@ -47,6 +48,7 @@ struct DeltaGatesBackward {
     View<const float> ddecay, dbeta;
     View<const T> u, ub;
     const float *a_log, *bias;
+    float beta_max;
     int64_t rows;
     int width, heads;
 };
@@ -59,7 +61,7 @@ void delta_gates_backward_kernel(DeltaGatesBackward<T> a) {
     for (int64_t row = threadIdx.x; row < a.rows; row += gate_threads) {
         if (beta >= 0) {
             const Logistic s = logistic(widen(*a.ub.at(row, beta)));
-            *a.dub.at(row, beta) = narrow<T>(*a.dbeta.at(row, beta) * s.value * s.rest);
+            *a.dub.at(row, beta) = narrow<T>(a.beta_max * (*a.dbeta.at(row, beta) * s.value * s.rest));
             continue;
         }
         const float x = widen(*a.u.at(row, c)) + a.bias[c];
@@ -98,7 +100,7 @@ void check_gates(const Tensor& decay, const Tensor& beta, const Tensor& u, const
 }  // namespace
 
 void delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub, const Tensor& a_log,
-                 const Tensor& bias, Stream stream) {
+                 const Tensor& bias, float beta_max, Stream stream) {
     check_gates(decay, beta, u, ub, a_log, bias);
     if (u.rows() == 0) return;
     with_element(u.dtype, [&](auto element) {
@@ -109,6 +111,7 @@ void delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub, c
                                       view<const T>(ub),
                                       a_log.f32(),
                                       bias.f32(),
+                                      beta_max,
                                       u.rows(),
                                       static_cast<int>(u.cols()),
                                       static_cast<int>(a_log.count())};
@@ -120,7 +123,7 @@ void delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub, c
 }
 
 void delta_gates_backward(const DeltaGateGradients& d, Tensor workspace, const Tensor& u, const Tensor& ub,
-                          const Tensor& a_log, const Tensor& bias, Stream stream) {
+                          const Tensor& a_log, const Tensor& bias, float beta_max, Stream stream) {
     check_gates(d.ddecay, d.dbeta, u, ub, a_log, bias);
     check_gates(d.u, d.ub, u, ub, d.a_log, d.bias);
     check(workspace.bytes() >= delta_gates_backward_workspace(u.cols()), "a workspace of {} bytes",
@@ -140,6 +143,7 @@ void delta_gates_backward(const DeltaGateGradients& d, Tensor workspace, const T
                                               view<const T>(ub),
                                               a_log.f32(),
                                               bias.f32(),
+                                              beta_max,
                                               u.rows(),
                                               static_cast<int>(u.cols()),
                                               heads};

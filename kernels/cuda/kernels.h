@@ -119,7 +119,7 @@ void term_gradient(Tensor dx, const Tensor& derivative, const Tensor& gradient, 
 
 // --- gated delta rule (delta_gates.cu, delta_rule.cu, delta_chunks_*.cu); up to 256 key channels per head
 void delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub, const Tensor& a_log,
-                 const Tensor& bias, Stream stream);
+                 const Tensor& bias, float beta_max, Stream stream);
 struct DeltaGateGradients {
     Tensor u, ub, a_log, bias;     // written; a_log and bias accumulate
     const Tensor &ddecay, &dbeta;  // read
@@ -128,7 +128,7 @@ inline constexpr int64_t delta_gates_backward_workspace(int64_t width) {
     return width * 8;
 }
 void delta_gates_backward(const DeltaGateGradients& d, Tensor workspace, const Tensor& u, const Tensor& ub,
-                          const Tensor& a_log, const Tensor& bias, Stream stream);
+                          const Tensor& a_log, const Tensor& bias, float beta_max, Stream stream);
 struct DeltaInputs {
     const Tensor &q, &k, &v, &decay, &beta;
 };

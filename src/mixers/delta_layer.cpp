@@ -277,7 +277,7 @@ void DeltaLayer::forward(StepContext& run, const Memory& memory, Tensor y, Write
 
     const Tensor u = decay_.forward(run, s.u, xn), ub = beta_.forward(run, s.ub, xn);
     const Tensor decay = s.decay.first_rows(n), beta = s.beta.first_rows(n), o = s.o.first_rows(n);
-    run.ops.delta_gates(decay, beta, u, ub, run.weight(a_log_), run.weight(time_bias_));
+    run.ops.delta_gates(decay, beta, u, ub, gates(run));
     DeltaSpec spec = rule(run.batch.sequences, run.batch.length);
     spec.doc_start = run.batch.doc_start;
     spec.continues = run.decoding();
@@ -318,8 +318,7 @@ void DeltaLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, const 
                                 s.states.first_rows(spec.batch * delta_chunks(spec.length) * heads_), q, k, v,
                                 s.decay.first_rows(n), s.beta.first_rows(n), spec);
     run.ops.delta_gates_backward(du, dub, run.gradient(a_log_), run.gradient(time_bias_), ddecay, dbeta,
-                                 s.u.y.first_rows(n), s.ub.y.first_rows(n), run.weight(a_log_),
-                                 run.weight(time_bias_));
+                                 s.u.y.first_rows(n), s.ub.y.first_rows(n), gates(run));
     const HeadSpec heads = unit_heads(run.batch.length);
     run.ops.prepare_heads_backward(dq, Tensor(), Tensor(), Tensor(), q, Tensor(),
                                    s.query_inverse.first_rows(n), heads);

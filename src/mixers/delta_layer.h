@@ -99,6 +99,7 @@ class DeltaLayer : public Mixer {
     HeadSpec unit_heads(int64_t length) const;
     DeltaSpec rule(int64_t batch, int64_t length) const;
     GateSpec gate() const { return {1.0f, !by_channel_}; }
+    DeltaGateSpec gates(const StepContext& run) const { return {run.weight(a_log_), run.weight(time_bias_)}; }
     // q|k|v before the silu, as rows of this pass.
     Tensor convolve(StepContext& run, const Saved& saved, const Tensor& xn) const;
 

@@ -27,16 +27,18 @@ RowCase gates(bool by_channel) {
             [=](Problem& p) {
                 const auto [rows, d, gap] = p.shape;
                 const int64_t width = by_channel ? heads * d : heads;
+                const float beta_max = by_channel ? 2 : 1;
                 const int u = p.in(rows, width, 2), ub = p.in(rows, heads, 2);
                 const int a_log = p.vec(heads, 0.5), bias = p.vec(width);
                 // exp of at most 2.5 times a softplus below 15; both sides err by a few units of the result.
-                const int decay = p.f32_out(rows, width, {64, 200}), beta = p.f32_out(rows, heads, {64, 1});
+                const int decay = p.f32_out(rows, width, {64, 200}), beta = p.f32_out(rows, heads, {64, 2});
                 p.run(
                     [=](Ops& cpu, const Tensors& t) {
-                        cpu.delta_gates(t[decay], t[beta], t[u], t[ub], t[a_log], t[bias]);
+                        cpu.delta_gates(t[decay], t[beta], t[u], t[ub], {t[a_log], t[bias], beta_max});
                     },
                     [=](const Tensors& t) {
-                        cuda::delta_gates(t[decay], t[beta], t[u], t[ub], t[a_log], t[bias], nullptr);
+                        cuda::delta_gates(t[decay], t[beta], t[u], t[ub], t[a_log], t[bias], beta_max,
+                                          nullptr);
                     });
             }};
 }
@@ -48,10 +50,11 @@ RowCase gates_backward(bool by_channel) {
             [=](Problem& p) {
                 const auto [rows, d, gap] = p.shape;
                 const int64_t width = by_channel ? heads * d : heads;
+                const float beta_max = by_channel ? 2 : 1;
                 const int u = p.in(rows, width, 2), ub = p.in(rows, heads, 2);
                 const int a_log = p.vec(heads, 0.5), bias = p.vec(width);
                 const int ddecay = p.f32(rows, width), dbeta = p.f32(rows, heads);
-                const int du = p.out(rows, width, {64, 65}), dub = p.out(rows, heads, {64, 2});
+                const int du = p.out(rows, width, {64, 65}), dub = p.out(rows, heads, {64, 4});
                 const double terms = static_cast<double>(rows * std::max<int64_t>(1, width / heads));
                 const int dbias = p.vec_in_out(width, {terms + 64, 5 + 65 * terms});
                 const int da_log = p.vec_in_out(heads, {terms + 64, 5 + 1000 * terms});
@@ -59,7 +62,7 @@ RowCase gates_backward(bool by_channel) {
                 p.run(
                     [=](Ops& cpu, const Tensors& t) {
                         cpu.delta_gates_backward(t[du], t[dub], t[da_log], t[dbias], t[ddecay], t[dbeta],
-                                                 t[u], t[ub], t[a_log], t[bias]);
+                                                 t[u], t[ub], {t[a_log], t[bias], beta_max});
                     },
                     [=](const Tensors& t) {
                         cuda::delta_gates_backward({.u = t[du],
@@ -68,7 +71,7 @@ RowCase gates_backward(bool by_channel) {
                                                     .bias = t[dbias],
                                                     .ddecay = t[ddecay],
                                                     .dbeta = t[dbeta]},
-                                                   space, t[u], t[ub], t[a_log], t[bias], nullptr);
+                                                   space, t[u], t[ub], t[a_log], t[bias], beta_max, nullptr);
                     });
             }};
 }
