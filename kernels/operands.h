@@ -53,6 +53,8 @@ struct DeltaSpec {
     bool continues = false;                      // the first state is read instead of zero
     bool additive = false;                       // u = beta v: values are added, nothing is corrected
     Tensor doc_start{};                          // i32 [B, T]: states start from zero there; empty: only at 0
+    Tensor erase{};        // [N, H*d]: keys that read the state, times key_scale; empty: k
+    Tensor derase{};       // the gradient there, written by the backward pass
     int64_t segments = 0;  // of a sequence that a GPU goes through at once, at most; 0: by the shape
 };
 // Chunks of a sequence.

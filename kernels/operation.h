@@ -71,7 +71,7 @@ inline std::vector<Operand> operands_of(DeltaGateSpec& s, bool) {
     return {{&s.a_log, false}, {&s.bias, false}};
 }
 inline std::vector<Operand> operands_of(DeltaSpec& s, bool) {
-    return {{&s.doc_start, false}};
+    return {{&s.doc_start, false}, {&s.erase, false}, {&s.derase, true}};
 }
 inline std::vector<Operand> operands_of(SimplicialSpec& s, bool) {
     return {{&s.doc_start, false}};

@@ -293,8 +293,9 @@ class Ops : public Planner {
     const Operation<&Ops::do_delta_gates_backward> delta_gates_backward;
 
     // For every head and sequence, with the state S [d, e], decay g, and q and k times their scales:
-    //     S = exp(g_t) S, row by row if g has a number for every channel;  u_t = beta_t (v_t - S^T k_t)
+    //     S = exp(g_t) S, row by row if g has a number for every channel;  u_t = beta_t (v_t - S^T r_t)
     //     S = S + k_t u_t^T;  o_t = S^T q_t                                additive: u_t = beta_t v_t
+    // with r_t = k_t, or spec.erase times the scale of k, on a CPU; then beta may be empty: 1.
     // o, v [N, H*e]; q, k [N, H*d]; decay f32 [N, H] or [N, H*d], at most 0; beta f32 [N, H].
     // states f32 [B * chunks * H, d*e]: S before every chunk of delta_chunk positions; empty: not saved.
     // state f32 [B*H, d*e]: S after the last position; read before the first if spec.continues; may be empty.

@@ -40,7 +40,9 @@ void CpuOps::do_delta_rule(Tensor o, Tensor states, Tensor state, Tensor workspa
                              {k, first, head * d},
                              {v, first, head * e},
                              {decay, first, head * tile.w},
-                             {beta, first, head}};
+                             {beta ? beta : decay, first, head},
+                             {spec.erase ? spec.erase : k, first, head * d},
+                             static_cast<bool>(beta)};
         const HeadRows to(o, first, head * e);
         const int32_t* doc_start = spec.doc_start ? spec.doc_start.i32() + first : nullptr;
         float* kept = state ? state.f32() + item * state.row_stride : nullptr;

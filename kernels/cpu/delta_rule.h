@@ -3,12 +3,12 @@
 // A chunk of c <= delta_chunk positions starts from the state S [d, e]. With the decays a_t = exp(g_t), a number or one
 // per key channel, and F_tj = a_(j+1) ... a_t, products of numbers of at most 1:
 //
-//     P_tj = <q_t, F_tj k_j>, j <= t;     M_tj = <k_t, F_tj k_j>, j < t       scores
-//     qs_t = a_0 ... a_t q_t;   ks_t = a_0 ... a_t k_t;   ke_t = a_(t+1) ... a_(c-1) k_t
+//     P_tj = <q_t, F_tj k_j>, j <= t;     M_tj = <r_t, F_tj k_j>, j < t       scores
+//     qs_t = a_0 ... a_t q_t;   ks_t = a_0 ... a_t r_t;   ke_t = a_(t+1) ... a_(c-1) k_t
 //     (1 + diag(beta) M) U = diag(beta) (V - ks S)                             solved from the first row on
 //     O = qs S + P U;     S <- a_0 ... a_(c-1) S + ke^T U
 //
-// Additive, M and ks are left out: U = diag(beta) V.
+// r_t = k_t, or a key of its own (DeltaSpec::erase). Additive, M and ks are left out: U = diag(beta) V.
 //
 // Nothing is divided by a decay, so decays near 0 lose nothing: a product that underflows belongs to a term that does.
 // With a decay per channel F depends on the channel. Between blocks of delta_block positions the products of decays are
@@ -18,7 +18,9 @@
 inline constexpr int64_t delta_block = 16;
 
 struct DeltaInputs {
-    HeadRows q, k, v, decay, beta;
+    HeadRows q, k, v, decay;
+    HeadRows beta, erase;  // unread where the operand is left out
+    bool has_beta;
 };
 
 // Positions [begin, begin + rows) of a sequence: a chunk, or the part of one that belongs to one document.
@@ -64,11 +66,12 @@ struct DeltaTile {
     Products products;  // of their factors; states, sums and what lies between products are f32
     float *decay, *from_start, *to_end;  // [c, w]: a_t; a_0 ... a_t; a_(t+1) ... a_(c-1)
     float *q, *k, *qs, *ks, *ke;         // [c, d]
+    float* r;                            // [c, d]: k, or of their own
     float *scores, *gram, *factors;      // [c, c]: P, M, F if the decay is one number; rows delta_chunk apart
     float *rest, *u, *beta;              // [c, e]: V - ks S - M U, U = beta rest; [c]
     float* state;                        // [d, e]
     float *late_q, *late_k,
-        *early_k;  // [delta_chunk / 2, d]: q, k of later positions, k of earlier ones, decayed
+        *early_k;  // [delta_chunk / 2, d]: q, r of later positions, k of earlier ones, decayed
     float* chain;  // [delta_block, d]: k_j decayed to each later position
 
     DeltaTile(DeltaMemory& memory, const DeltaSpec& spec, bool by_channel, float* gemm, Products of_factors)
@@ -81,6 +84,7 @@ struct DeltaTile {
         const int64_t c = delta_chunk, half = c / 2;
         for (float** p : {&decay, &from_start, &to_end}) *p = memory.take(c * w);
         for (float** p : {&q, &k, &qs, &ks, &ke}) *p = memory.take(c * d);
+        r = spec.erase ? memory.take(c * d) : k;
         for (float** p : {&scores, &gram, &factors}) *p = memory.take(c * c);
         for (float** p : {&rest, &u}) *p = memory.take(c * e);
         beta = memory.take(c);
@@ -111,7 +115,7 @@ struct DeltaTile {
     void read_out(const HeadRows& o, const DeltaPiece& piece) const;
     void advance();
 
-    // Products of decays on both sides of `mid`: late = q, k of [mid, end) decayed from mid on, early = k of
+    // Products of decays on both sides of `mid`: late = q, r of [mid, end) decayed from mid on, early = k of
     // [begin, mid) decayed up to mid.
     void split(int64_t begin, int64_t mid, int64_t end) const;
     // body(begin, mid, end) for the pairs of blocks that split() serves: with the blocks themselves they cover
@@ -148,9 +152,13 @@ inline void DeltaTile::read(const DeltaInputs& in, const DeltaPiece& piece, cons
             store(q + t * d + i, of_q * load(from_q + i, n), n);
             store(k + t * d + i, of_k * load(from_k + i, n), n);
         });
+        if (r != k) {
+            const float* from_r = in.erase[piece.begin + t];
+            for_vectors(d, [&](int64_t i, auto n) { store(r + t * d + i, of_k * load(from_r + i, n), n); });
+        }
         const float* g = in.decay[piece.begin + t];
         for_vectors(w, [&](int64_t i, auto n) { store(decay + t * w + i, exp(load(g + i, n)), n); });
-        beta[t] = in.beta[piece.begin + t][0];
+        beta[t] = in.has_beta ? in.beta[piece.begin + t][0] : 1.0f;
     }
     for_vectors(w, [&](int64_t i, auto n) {
         Vec product = splat(1.0f);
@@ -165,7 +173,7 @@ inline void DeltaTile::read(const DeltaInputs& in, const DeltaPiece& piece, cons
         }
     });
     scale_rows(qs, q, from_start, rows, d, w);
-    scale_rows(ks, k, from_start, rows, d, w);
+    scale_rows(ks, r, from_start, rows, d, w);
     scale_rows(ke, k, to_end, rows, d, w);
 }
 
@@ -175,7 +183,7 @@ inline void DeltaTile::split(int64_t begin, int64_t mid, int64_t end) const {
         for (int64_t t = mid; t < end; ++t) {
             product = product * load(decay + t * d + i, n);
             store(late_q + (t - mid) * d + i, product * load(q + t * d + i, n), n);
-            store(late_k + (t - mid) * d + i, product * load(k + t * d + i, n), n);
+            store(late_k + (t - mid) * d + i, product * load(r + t * d + i, n), n);
         }
         product = splat(1.0f);
         for (int64_t j = mid - 1; j >= begin; --j) {
@@ -198,7 +206,7 @@ inline void DeltaTile::score_block(int64_t begin, int64_t end) {
         float* key = chain;
         for_vectors(d, [&](int64_t i, auto n) { store(key + i, load(k + j * d + i, n), n); });
         for (int64_t t = j; t < end; ++t) {
-            const float *query = q + t * d, *other = k + t * d, *a = decay + t * d;
+            const float *query = q + t * d, *other = r + t * d, *a = decay + t * d;
             if (t > j)
                 for_vectors(d,
                             [&](int64_t i, auto n) { store(key + i, load(key + i, n) * load(a + i, n), n); });
@@ -223,7 +231,7 @@ inline void DeltaTile::score() {
         return;
     }
     multiply({scores, delta_chunk, of(q, d), transposed(k, d), rows, rows, d}, 1, 0);
-    if (!additive) multiply({gram, delta_chunk, of(k, d), transposed(k, d), rows, rows, d}, 1, 0);
+    if (!additive) multiply({gram, delta_chunk, of(r, d), transposed(k, d), rows, rows, d}, 1, 0);
     for (int64_t t = 0; t < rows; ++t) {
         float *p = scores + t * delta_chunk, *m = gram + t * delta_chunk, *f = factors + t * delta_chunk;
         const Vec a = splat(decay[t]);
@@ -309,7 +317,8 @@ inline void check_delta(const Tensor& o, const Tensor& q, const Tensor& k, const
     sized(k, keys, "k");
     sized(v, s.heads * s.value_dim, "v");
     sized(o, s.heads * s.value_dim, "o");
-    sized(beta, s.heads, "beta");
+    if (beta || !s.erase) sized(beta, s.heads, "beta");
+    if (s.erase) sized(s.erase, keys, "erase");
     if (decay.cols() != keys) sized(decay, s.heads, "decay");
     check(!s.doc_start || (s.doc_start.count() == n && s.doc_start.contiguous() && !s.continues),
           "delta rule: {} document starts of {} positions", s.doc_start.count(), n);

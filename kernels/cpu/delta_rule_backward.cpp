@@ -32,6 +32,7 @@ namespace {
 
 struct GradientTile : DeltaTile {
     float *dq, *dk, *dqs, *dks, *dke;  // [c, d]
+    float* dread;                      // [c, d] at r: dk if r is k
     float *dscores, *dgram;            // [c, c], rows delta_chunk apart
     float *dr, *dw;                    // [c, e]
     float* dstate;                     // [d, e]
@@ -44,6 +45,7 @@ struct GradientTile : DeltaTile {
         : DeltaTile(memory, spec, by_channel, gemm, of_factors) {
         const int64_t c = delta_chunk, half = c / 2;
         for (float** p : {&dq, &dk, &dqs, &dks, &dke}) *p = memory.take(c * d);
+        dread = spec.erase ? memory.take(c * d) : dk;
         for (float** p : {&dscores, &dgram}) *p = memory.take(c * c);
         for (float** p : {&dr, &dw}) *p = memory.take(c * e);
         dstate = memory.take(d * e);
@@ -112,7 +114,7 @@ LONGREACH_INLINE void at_decays(const DeltaTile& tile, float* to, Body product) 
         to[0] += sum_vectors(tile.d, product);
 }
 
-// dq, dk and the gradient at decays, of products from the start and to the end of the piece.
+// dq, dk, that at r and the gradient at decays, of products from the start and to the end of the piece.
 void GradientTile::gather_edges() {
     scale_rows(dq, dqs, from_start, rows, d, w);
     float* sums = dlate_q;  // [w]: a running sum
@@ -145,7 +147,12 @@ void GradientTile::gather_edges() {
         const Vec first = splat(start[0]), last = splat(end[0]);
         for_vectors(d, [&](int64_t i, auto n) {
             const Vec a = w > 1 ? load(start + i, n) : first, z = w > 1 ? load(end + i, n) : last;
-            store(dk + at + i, a * load(dks + at + i, n) + z * load(dke + at + i, n), n);
+            if (dread == dk) {
+                store(dk + at + i, a * load(dks + at + i, n) + z * load(dke + at + i, n), n);
+            } else {
+                store(dread + at + i, a * load(dks + at + i, n), n);
+                store(dk + at + i, z * load(dke + at + i, n), n);
+            }
         });
     }
 }
@@ -179,8 +186,8 @@ void GradientTile::through_scores() {
     multiply({dq, d, of(dscores, delta_chunk), keys, rows, d, rows}, 1, 1);
     multiply({dk, d, transposed(dscores, delta_chunk), queries, rows, d, rows}, 1, 1);
     if (additive) return;
-    multiply({dk, d, of(dgram, delta_chunk), keys, rows, d, rows}, 1, 1);
-    multiply({dk, d, transposed(dgram, delta_chunk), keys, rows, d, rows}, 1, 1);
+    multiply({dread, d, of(dgram, delta_chunk), keys, rows, d, rows}, 1, 1);
+    multiply({dk, d, transposed(dgram, delta_chunk), of(r, d), rows, d, rows}, 1, 1);
 }
 
 void GradientTile::through_split(int64_t begin, int64_t mid, int64_t end) {
@@ -198,7 +205,7 @@ void GradientTile::through_split(int64_t begin, int64_t mid, int64_t end) {
             const int64_t row = t * d + i, local = (t - mid) * d + i;
             product = product * load(decay + row, n);
             store(dq + row, fma(product, load(dlate_q + local, n), load(dq + row, n)), n);
-            store(dk + row, fma(product, load(dlate_k + local, n), load(dk + row, n)), n);
+            store(dread + row, fma(product, load(dlate_k + local, n), load(dread + row, n)), n);
         }
         for (int64_t t = end - 1; t >= mid; --t) {
             const int64_t local = (t - mid) * d + i;
@@ -233,9 +240,9 @@ void GradientTile::through_block(int64_t begin, int64_t end) {
             for (int64_t t = end - 1; t > j; --t) {
                 const int64_t row = t * d + i;
                 const Vec dp = splat(dscores[t * delta_chunk + j]), dm = splat(dgram[t * delta_chunk + j]);
-                const Vec given = dp * load(q + row, n) + dm * load(k + row, n);
+                const Vec given = dp * load(q + row, n) + dm * load(r + row, n);
                 store(dq + row, fma(dp, read[t - j], load(dq + row, n)), n);
-                store(dk + row, fma(dm, read[t - j], load(dk + row, n)), n);
+                store(dread + row, fma(dm, read[t - j], load(dread + row, n)), n);
                 sum += read[t - j] * given;
                 store(ddecay + row, load(ddecay + row, n) + sum, n);
                 back = (back + given) * load(decay + row, n);
@@ -288,6 +295,10 @@ void CpuOps::do_delta_rule_backward(Tensor dq, Tensor dk, Tensor dv, Tensor ddec
     check(states.rows() == spec.batch * chunks * heads && states.cols() == size && !spec.continues &&
               ddecay.cols() == decay.cols(),
           "delta rule backward: states {}x{}", states.rows(), states.cols());
+    check(static_cast<bool>(dbeta) == static_cast<bool>(beta) && spec.derase.rows() == spec.erase.rows() &&
+              spec.derase.cols() == spec.erase.cols(),
+          "delta rule backward: erase {}x{}, its gradient {}x{}", spec.erase.rows(), spec.erase.cols(),
+          spec.derase.rows(), spec.derase.cols());
     check(workspace.bytes() >= threads_ * floats * 4, "delta rule backward: a workspace of {} bytes",
           workspace.bytes());
     pool_.run(spec.batch * heads, [&](int64_t item, int thread) {
@@ -299,7 +310,9 @@ void CpuOps::do_delta_rule_backward(Tensor dq, Tensor dk, Tensor dv, Tensor ddec
                              {k, first, head * d},
                              {v, first, head * e},
                              {decay, first, head * w},
-                             {beta, first, head}};
+                             {beta ? beta : decay, first, head},
+                             {spec.erase ? spec.erase : k, first, head * d},
+                             static_cast<bool>(beta)};
         const HeadRows outer(dout, first, head * e);
         const int32_t* doc_start = spec.doc_start ? spec.doc_start.i32() + first : nullptr;
         std::fill_n(tile.dstate, size, 0.0f);
@@ -329,7 +342,9 @@ void CpuOps::do_delta_rule_backward(Tensor dq, Tensor dk, Tensor dv, Tensor ddec
                 write_rows({dk, first, head * d}, piece, tile.dk, d, spec.key_scale);
                 write_rows({dv, first, head * e}, piece, tile.dw, e, 1);
                 write_rows({ddecay, first, head * w}, piece, tile.ddecay, w, 1);
-                write_rows({dbeta, first, head}, piece, tile.dbeta, 1, 1);
+                if (dbeta) write_rows({dbeta, first, head}, piece, tile.dbeta, 1, 1);
+                if (spec.erase)
+                    write_rows({spec.derase, first, head * d}, piece, tile.dread, d, spec.key_scale);
                 if (piece.fresh) {
                     std::fill_n(tile.dstate, size, 0.0f);
                     continue;

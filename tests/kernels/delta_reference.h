@@ -2,6 +2,9 @@
 // call with its operands, and the bounds of its results.
 //
 // Bounds. Keys have length 1 and beta is below 1, so that no step of the recurrence makes an error in the state larger.
+// A step with a key r = b k of its own to read with, b from 1/2 to 1 by channel, multiplies the state by
+// I - k k^T + k ((1 - b) k)^T: the first part is perpendicular to k, the second has the size of (1 - b) k, at most 1/2, so
+// that lengths grow by at most sqrt(1 + 1/4) = exp(0.112). Decays of such cases are below -0.12.
 // A step adds the error of sums of d + e + 2 * delta_chunk terms with roundings of random signs, and T steps add up as
 // the root of their number: 4 sqrt(T (d + e + 2 delta_chunk)) u times the size of what is summed. Sizes are products of
 // norms, the largest over all positions: a gradient <x, dx> may cancel, its terms do not. A state that hardly fades
@@ -23,6 +26,7 @@ struct Case {
     int64_t batch, length, heads, d, e;
     bool by_channel = false, documents = false, additive = false;
     double least = 1e-3, most = 3;  // -decay lies between them, evenly in its logarithm
+    bool erases = false;            // a key of its own reads the state, and there is no beta
     bool extremes = false;  // of three channels one keeps exp(-20), one all, and some decays are exactly 0
 };
 
@@ -30,8 +34,8 @@ struct Case {
 struct Problem {
     Case c;
     int64_t rows, w;
-    Floats q, k, v, decay, beta, dout;
-    Floats o, states, state, dq, dk, dv, ddecay, dbeta;
+    Floats q, k, v, decay, beta, dout, erase;
+    Floats derase, o, states, state, dq, dk, dv, ddecay, dbeta;
     Ints starts;
     DeltaSpec spec;
     double input = 0;  // deviation of the relative rounding of a product's factors
@@ -46,6 +50,8 @@ struct Problem {
           decay(rows, w, w + 3),
           beta(rows, c.heads, c.heads + 1),
           dout(normal(rows, c.heads * c.e, 4)),
+          erase(rows, c.heads * c.d, c.heads * c.d + 2),
+          derase(rows, c.heads * c.d, c.heads * c.d + 3),
           o(rows, c.heads * c.e, c.heads * c.e + 5),
           states(c.batch * delta_chunks(c.length) * c.heads, c.d * c.e),
           state(c.batch * c.heads, c.d * c.e),
@@ -68,6 +74,11 @@ struct Problem {
         for (int64_t i = 0; i < beta.count(); ++i) beta[i] = static_cast<float>(rng.uniform(drawn++));
         for (int64_t n = 0; n < rows; ++n)
             for (int64_t h = 0; h < c.heads; ++h) unit_length(n, h);
+        for (int64_t n = 0; c.erases && n < rows; ++n) {
+            for (int64_t i = 0; i < c.heads * c.d; ++i)
+                erase.at(n, i) = static_cast<float>(0.5 + 0.5 * rng.uniform(drawn++)) * k.at(n, i);
+            for (int64_t h = 0; h < c.heads; ++h) beta.at(n, h) = 1;
+        }
         for (int64_t n = 0; n < rows; ++n) {
             const int64_t t = n % c.length;
             const bool starts_here = t == 0 || rng.uniform(drawn++) < 0.06 || (t >= 70 && t < 73);
@@ -77,6 +88,10 @@ struct Problem {
         spec.query_scale = 0.25f;
         spec.additive = c.additive;
         if (c.documents) spec.doc_start = starts.tensor();
+        if (c.erases) {
+            spec.erase = erase.tensor();
+            spec.derase = derase.tensor();
+        }
     }
     void unit_length(int64_t n, int64_t h) {
         double squares = 0;
@@ -90,16 +105,17 @@ struct Problem {
     double keeps(int64_t n, int64_t h, int64_t i) const {
         return std::exp(double{decay.at(n, c.by_channel ? h * c.d + i : h)});
     }
+    Tensor if_read(Floats& x) { return c.erases ? Tensor() : x.tensor(); }
     void forward(Ops& ops) {
         Floats workspace(1, ops.delta_workspace(spec, false) / 4);
         ops.delta_rule(o.tensor(), states.tensor(), state.tensor(), workspace.vector(), q.tensor(),
-                       k.tensor(), v.tensor(), decay.tensor(), beta.tensor(), spec);
+                       k.tensor(), v.tensor(), decay.tensor(), if_read(beta), spec);
     }
     void backward(Ops& ops) {
         Floats workspace(1, ops.delta_workspace(spec, true) / 4);
-        ops.delta_rule_backward(dq.tensor(), dk.tensor(), dv.tensor(), ddecay.tensor(), dbeta.tensor(),
+        ops.delta_rule_backward(dq.tensor(), dk.tensor(), dv.tensor(), ddecay.tensor(), if_read(dbeta),
                                 workspace.vector(), dout.tensor(), states.tensor(), q.tensor(), k.tensor(),
-                                v.tensor(), decay.tensor(), beta.tensor(), spec);
+                                v.tensor(), decay.tensor(), if_read(beta), spec);
     }
     double relative() const {
         const double steps = double(c.length), terms = double(c.d + c.e + 2 * delta_chunk);
@@ -109,7 +125,7 @@ struct Problem {
 
 // The recurrence and its transpose, one head at a time.
 struct Exact {
-    Doubles o, dq, dk, dv, ddecay, dbeta, state;
+    Doubles o, dq, dk, dv, ddecay, dbeta, derase, state;
     // Of the summands, the largest over all positions.
     double size_o = 0, size_dq = 0, size_dk = 0, size_dv = 0, size_ddecay = 0, size_dbeta = 0, size_state = 0;
 
@@ -120,6 +136,7 @@ struct Exact {
           dv(p.dv.rows(), p.dv.cols()),
           ddecay(p.ddecay.rows(), p.ddecay.cols()),
           dbeta(p.dbeta.rows(), p.dbeta.cols()),
+          derase(p.derase.rows(), p.derase.cols()),
           state(p.state.rows(), p.state.cols()) {
         for (int64_t b = 0; b < p.c.batch; ++b)
             for (int64_t h = 0; h < p.c.heads; ++h) head(p, b, h);
@@ -143,6 +160,8 @@ struct Exact {
         const int64_t d = c.d, e = c.e, first = b * c.length;
         const double scale = p.spec.query_scale, of_k = p.spec.key_scale;
         const auto key = [&](int64_t n, int64_t i) { return of_k * double{p.k.at(n, h * d + i)}; };
+        const Floats& readers = c.erases ? p.erase : p.k;
+        const auto reader = [&](int64_t n, int64_t i) { return of_k * double{readers.at(n, h * d + i)}; };
         const auto query = [&](int64_t n, int64_t i) { return scale * double{p.q.at(n, h * d + i)}; };
         std::vector<State> faded, after;  // S before and after k u^T is added
         std::vector<std::vector<double>> rests, us;
@@ -156,7 +175,7 @@ struct Exact {
             std::vector<double> rest, u;
             for (int64_t j = 0; j < e; ++j) {
                 double r = p.v.at(n, h * e + j);
-                for (int64_t i = 0; i < d; ++i) r -= c.additive ? 0 : s[size_t(i * e + j)] * key(n, i);
+                for (int64_t i = 0; i < d; ++i) r -= c.additive ? 0 : s[size_t(i * e + j)] * reader(n, i);
                 rest.push_back(r);
                 u.push_back(beta * r);
             }
@@ -197,8 +216,9 @@ struct Exact {
                 for (int64_t j = 0; j < e; ++j) {
                     const size_t ij = size_t(i * e + j);
                     const double dr = c.additive ? 0 : dv.at(n, h * e + j);
-                    dk.at(n, h * d + i) += of_k * (ds[ij] * us[at][size_t(j)] - faded[at][ij] * dr);
-                    ds[ij] -= key(n, i) * dr;
+                    dk.at(n, h * d + i) += of_k * ds[ij] * us[at][size_t(j)];
+                    (c.erases ? derase : dk).at(n, h * d + i) -= of_k * faded[at][ij] * dr;
+                    ds[ij] -= reader(n, i) * dr;
                     ddecay.at(n, c.by_channel ? h * d + i : h) += ds[ij] * faded[at][ij];
                     ds[ij] *= p.starts_at(n) ? 0 : p.keeps(n, h, i);
                 }
