@@ -60,7 +60,8 @@ void add_states(const model::StepContext& run, const model::DeltaView& view, con
         spec.length = rows;
         spec.doc_start = Tensor();
         spec.continues = continues;
-        const auto part = [&](const Tensor& x) { return x.row_range(from, rows); };
+        const auto part = [&](const Tensor& x) { return x ? x.row_range(from, rows) : Tensor(); };
+        spec.erase = part(spec.erase);
         run.ops.delta_rule(part(view.scratch), Tensor(), of_heads, view.workspace, part(view.q), part(view.k),
                            part(view.v), part(view.decay), part(view.beta), spec);
         run.ops.download(host.data(), of_heads);

@@ -24,7 +24,7 @@ struct AttentionView {
 struct DeltaView {
     int64_t layer;
     Tensor q, k, v;         // [N, H d], [N, H d], [N, H e] as the rule reads them
-    Tensor decay, beta;     // f32 [N, H or H d], [N, H]
+    Tensor decay, beta;     // f32 [N, H or H d], [N, H]; beta may be empty
     const DeltaSpec& rule;  // that of the layer
     Tensor workspace;       // of the rule, for whole sequences or parts of them
     Tensor scratch;         // [N, H e], contents irrelevant

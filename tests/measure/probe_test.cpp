@@ -6,6 +6,7 @@
 #include "ranks/thread_comm.h"
 #include "eval/bench.h"
 #include "measure/probe_sums.h"
+#include "mixers/delta_layer.h"
 #include "io/temp_dir.h"
 #include "model/fixture.h"
 
@@ -188,18 +189,24 @@ TEST_CASE("probe: how many ranks share the batches changes no digit and no sampl
 TEST_CASE("probe: states of the delta rule, of layers that have some, at any number of threads and ranks") {
     const Corpus corpus(document_lengths(40, 3, 40));
     model::ModelConfig m = varied_model();
-    m.layouts = {{"gdn", m.attention}, {"kda", m.attention}, {"all", m.attention}};
-    m.layouts["gdn"].mixer = "gdn";
-    m.layouts["kda"].mixer = "kda";
-    m.pattern = {"gdn", "kda", "all"};
+    m.layouts = {{"all", m.attention}};
+    for (const model::MixerType& type : model::delta_mixers()) {
+        const std::string name(type.name());
+        m.layouts[name] = m.attention;
+        m.layouts[name].mixer = name;
+        m.pattern.push_back(name);
+    }
+    const int64_t states = static_cast<int64_t>(m.pattern.size());
+    m.pattern.push_back("all");
+    m.layers = states + 1;
     const measure::ProbeRequest request{.lengths = {8, 64}, .tokens = 128};
     const measure::ProbeResult one = probe(m, corpus, request);
     const auto rows = by_key(one);
-    CHECK(rows.at({64, 0, 3, 4, "state_rank"}).value > 1);
+    for (int64_t l = 0; l < states; ++l) CHECK(rows.at({64, l, 3, 4, "state_rank"}).value > 1);
     CHECK(rows.at({64, 1, 0, 0, "longest_half_life"}).value > rows.at({64, 1, 0, 0, "half_life"}).value);
     CHECK(rows.at({64, 1, 0, 0, "half_life"}).count == 128 * m.attention.head_dim);
     CHECK(rows.count({64, 0, 0, 0, "longest_half_life"}) == 0);
-    CHECK(rows.count({64, 2, 0, 0, "state_norm"}) == 0);
+    CHECK(rows.count({64, states, 0, 0, "state_norm"}) == 0);
     CHECK(rows.count({64, 0, 0, 0, "entropy"}) == 0);
     const std::vector<std::string> expected = measure::probe_lines(one.rows, 1);
     CHECK(measure::probe_lines(probe(m, corpus, request, 3).rows, 1) == expected);
