@@ -29,7 +29,8 @@ int64_t state_numbers(const AttentionConfig& layout) {
     return layout.heads * layout.head_dim * layout.own<DeltaConfig>().value_channels(layout.head_dim);
 }
 
-constexpr std::string_view delta_fields[] = {".delta.value_dim", ".delta.conv", ".delta.additive"};
+constexpr std::string_view delta_fields[] = {".delta.value_dim", ".delta.conv", ".delta.additive",
+                                             ".delta.negative_eigenvalues"};
 
 constexpr MixerType delta_rows[] = {
     {.help = "Gated DeltaNet: a state of head_dim x value_dim per head that decays and is corrected by the "
@@ -66,6 +67,13 @@ void DeltaConfig::fields(config::Fields& f) {
                  "Mamba-2 (gdn), of gated linear attention (kda)",
          .words = "states that are added to without correction",
          .sources = "dao2024mamba2"});
+    f.flag(
+        "negative_eigenvalues", negative_eigenvalues,
+        {.help =
+             "the gate of what is taken back goes up to 2: what a state holds for a key may change its sign",
+         .acts = config::unless("additive", "true"),
+         .words = "states whose transitions have negative eigenvalues",
+         .sources = "grazzi2024negative"});
 }
 
 DeltaProjection::DeltaProjection(ParamTable& table, const ModelConfig& model, const std::string& name,
@@ -122,6 +130,7 @@ DeltaLayer::DeltaLayer(ParamTable& table, const ModelConfig& model, int64_t laye
     key_dim_ = config.head_dim;
     value_dim_ = delta.value_channels(key_dim_);
     additive_ = delta.additive;
+    beta_max_ = delta.negative_eigenvalues && !additive_ ? 2 : 1;
     conv_size_ = delta.conv;
     norm_ = {NormKind::rms, static_cast<float>(model.norm.eps)};
     const std::string name = fmt::format("layers.{}.delta.", layer);

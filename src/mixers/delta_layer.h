@@ -3,7 +3,7 @@
 //     q|k|v = silu(short convolution of xn Wqkv^T)          [N, W], W = H (2 d + e)
 //     q, k  = q / |q|, k / |k|                              head by head
 //     g     = -exp(a_log) softplus(p(xn) + time_bias)       [N, H], or [N, H d] by channel
-//     beta  = sigmoid(xn Wb^T)                              [N, H]
+//     beta  = sigmoid(xn Wb^T)                              [N, H]; twice as much with negative_eigenvalues
 //     o     = delta rule of q / sqrt(d), k, v, g, beta      [N, H e]; Ops::delta_rule
 //     o     = rms(o) gain, then times a gate of z(xn)       head by head; silu, by channel sigmoid
 //     y    += o Wo^T
@@ -42,6 +42,7 @@ struct DeltaConfig {
     int64_t value_dim = 0;  // channels of a head's values; 0: head_dim
     int64_t conv = 4;       // positions K of the short convolution; 0: none
     bool additive = false;  // values are added to the state, which is not corrected
+    bool negative_eigenvalues = false;
     void fields(config::Fields& f);
     int64_t value_channels(int64_t head_dim) const { return value_dim == 0 ? head_dim : value_dim; }
 };
@@ -99,12 +100,15 @@ class DeltaLayer : public Mixer {
     HeadSpec unit_heads(int64_t length) const;
     DeltaSpec rule(int64_t batch, int64_t length) const;
     GateSpec gate() const { return {1.0f, !by_channel_}; }
-    DeltaGateSpec gates(const StepContext& run) const { return {run.weight(a_log_), run.weight(time_bias_)}; }
+    DeltaGateSpec gates(const StepContext& run) const {
+        return {run.weight(a_log_), run.weight(time_bias_), beta_max_};
+    }
     // q|k|v before the silu, as rows of this pass.
     Tensor convolve(StepContext& run, const Saved& saved, const Tensor& xn) const;
 
     int64_t layer_ = 0, heads_ = 0, key_dim_ = 0, value_dim_ = 0;
     bool additive_ = false;
+    float beta_max_ = 1;
     bool by_channel_ = false;
     int64_t conv_size_ = 0;
     NormSpec norm_;

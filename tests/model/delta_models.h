@@ -35,6 +35,13 @@ inline std::vector<SmallModel> delta_models() {
             m.attention.mixer = name;
             m.attention.own<model::DeltaConfig>() = {12, 2};
         });
+        add(
+            name + ", negative eigenvalues, documents",
+            [&](model::ModelConfig& m) {
+                m.attention.mixer = name;
+                m.attention.own<model::DeltaConfig>().negative_eigenvalues = true;
+            },
+            true);
         if (std::find(type.reads.begin(), type.reads.end(), ".delta.additive") != type.reads.end())
             add(
                 name + ", additive, documents",

@@ -38,6 +38,7 @@ class Delta {
         const Rows<T> q = read("q", x, 0, starts), k = read("k", x, heads_ * d_, starts),
                       v = read("v", x, 2 * heads_ * d_, starts);
         const Rows<T> decay = projected(x, "decay"), beta = projected(x, "beta"), z = projected(x, "gate");
+        const T most = delta_.negative_eigenvalues ? 2 : 1;  // of beta
         Rows<T> out(x.size(), Row<T>(heads_ * e_, T(0)));
         double ratios = 0;  // squares of |S| |q| / |o|, the condition of the norm of o
         for (size_t h = 0; h < heads_; ++h) {
@@ -58,7 +59,7 @@ class Delta {
                     T seen = 0;
                     for (size_t c = 0; c < d_; ++c) seen += state[c][j] * key[c];
                     const T& value = v[t][h * e_ + j];
-                    u.push_back(sigmoid(beta[t][h]) * (delta_.additive ? value : value - seen));
+                    u.push_back(most * sigmoid(beta[t][h]) * (delta_.additive ? value : value - seen));
                 }
                 for (size_t c = 0; c < d_; ++c)
                     for (size_t j = 0; j < e_; ++j) state[c][j] += key[c] * u[j];
