@@ -31,6 +31,8 @@ int64_t state_numbers(const AttentionConfig& layout) {
 
 constexpr std::string_view delta_fields[] = {".delta.value_dim", ".delta.conv", ".delta.additive",
                                              ".delta.negative_eigenvalues"};
+constexpr std::string_view erasing_fields[] = {".delta.value_dim", ".delta.conv",
+                                               ".delta.negative_eigenvalues"};
 
 constexpr MixerType delta_rows[] = {
     {.help = "Gated DeltaNet: a state of head_dim x value_dim per head that decays and is corrected by the "
@@ -47,6 +49,19 @@ constexpr MixerType delta_rows[] = {
      .part = {.field = ".mixer", .word = "kda", .fields = list_delta, .check = check_delta},
      .reads = delta_fields,
      .construct = make_mixer<DeltaLayer, DeltaKind::kda>,
+     .state = state_numbers},
+    {.help =
+         "Gated DeltaNet-2: as kda, with a gate for every key channel of what is erased and one for every "
+         "value channel of what is written in place of beta; on a CPU only",
+     .words = "Gated DeltaNet-2",
+     .sources = "hatamizadeh2026gdn2",
+     .part = {.field = ".mixer",
+              .word = "gdn2",
+              .no_gpu = "no GPU computes gdn2",
+              .fields = list_delta,
+              .check = check_delta},
+     .reads = erasing_fields,
+     .construct = make_mixer<DeltaLayer, DeltaKind::gdn2>,
      .state = state_numbers},
 };
 
@@ -123,13 +138,13 @@ void DeltaProjection::backward(StepContext& run, Tensor dxn, const Tensor& dy, c
 }
 
 DeltaLayer::DeltaLayer(ParamTable& table, const ModelConfig& model, int64_t layer, DeltaKind kind)
-    : layer_(layer), by_channel_(kind == DeltaKind::kda) {
+    : layer_(layer), by_channel_(kind != DeltaKind::gdn) {
     const AttentionConfig& config = model.layer_attention(layer);
     const DeltaConfig delta = config.own<DeltaConfig>();
     heads_ = config.heads;
     key_dim_ = config.head_dim;
     value_dim_ = delta.value_channels(key_dim_);
-    additive_ = delta.additive;
+    additive_ = delta.additive && kind != DeltaKind::gdn2;
     beta_max_ = delta.negative_eigenvalues && !additive_ ? 2 : 1;
     conv_size_ = delta.conv;
     norm_ = {NormKind::rms, static_cast<float>(model.norm.eps)};
@@ -149,7 +164,12 @@ DeltaLayer::DeltaLayer(ParamTable& table, const ModelConfig& model, int64_t laye
     const int64_t decays = by_channel_ ? key_width() : heads_;
     decay_ =
         DeltaProjection(table, model, name + "decay", decays, by_channel_ ? key_dim_ : 0, ParamGroup::scalar);
-    beta_ = DeltaProjection(table, model, name + "beta", heads_, 0, ParamGroup::scalar);
+    if (kind == DeltaKind::gdn2) {
+        beta_ = DeltaProjection(table, model, name + "erase", key_width(), 0, ParamGroup::matrix);
+        write_ = DeltaProjection(table, model, name + "write", value_width(), 0, ParamGroup::matrix);
+    } else {
+        beta_ = DeltaProjection(table, model, name + "beta", heads_, 0, ParamGroup::scalar);
+    }
     a_log_ = table.add({name + "a_log",
                         {heads_},
                         {.kind = InitRule::Kind::log_between,
@@ -184,9 +204,15 @@ std::unique_ptr<Mixer::Memory> DeltaLayer::plan(Arena& arena, const std::string&
     s.query_inverse = f32("query_inverse", heads_);
     s.key_inverse = f32("key_inverse", heads_);
     s.u = decay_.plan(arena, name + "decay_logits", tokens);
-    s.ub = beta_.plan(arena, name + "beta_logits", tokens);
+    s.ub = beta_.plan(arena, name + (erases() ? "erase_logits" : "beta_logits"), tokens);
     s.decay = f32("decay", decay_.width());
-    s.beta = f32("beta", heads_);
+    if (erases()) {
+        s.w = write_.plan(arena, name + "write_logits", tokens);
+        s.erase = rows("erase", key_width());
+        s.written = rows("written", value_width());
+    } else {
+        s.beta = f32("beta", heads_);
+    }
     if (size.training) {
         int64_t chunks = 0;
         for (int64_t t : size.lengths) chunks = std::max(chunks, (tokens + t - 1) / t * delta_chunks(t));
@@ -203,11 +229,15 @@ std::unique_ptr<Mixer::Memory> DeltaLayer::plan(Arena& arena, const std::string&
 
 void DeltaLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, const PassPlan& size) const {
     const int64_t tokens = size.tokens;
-    Workspace& w = static_cast<Saved&>(memory).workspace;
+    Saved& s = static_cast<Saved&>(memory);
+    Workspace& w = s.workspace;
     int64_t bytes = 0;
     for (int64_t t : size.lengths)
-        for (bool backward : {false, size.training})
-            bytes = std::max(bytes, ops.delta_workspace(rule(std::max<int64_t>(1, tokens / t), t), backward));
+        for (bool backward : {false, size.training}) {
+            DeltaSpec spec = rule(std::max<int64_t>(1, tokens / t), t);
+            spec.erase = s.erase;
+            bytes = std::max(bytes, ops.delta_workspace(spec, backward));
+        }
     w.rule = arena.reserve("delta_workspace", DType::f32, {bytes / 4 + 1});
     if (!size.training) return;
     w.dqkv = arena.activation("dqkv", {tokens, total_width()});
@@ -215,9 +245,13 @@ void DeltaLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, const Pa
     w.dout = arena.activation("ddelta_out", {tokens, value_width()});
     w.dgate = arena.activation("dgate", {tokens, value_width()});
     w.ddecay = arena.reserve("ddecay", DType::f32, {tokens, decay_.width()});
-    w.dbeta = arena.reserve("dbeta", DType::f32, {tokens, heads_});
+    if (!erases()) w.dbeta = arena.reserve("dbeta", DType::f32, {tokens, heads_});
     w.du = arena.activation("ddecay_logits", {tokens, decay_.width()});
-    w.dub = arena.activation("dbeta_logits", {tokens, heads_});
+    w.dub = arena.activation(erases() ? "derase_logits" : "dbeta_logits", {tokens, beta_.width()});
+    if (erases()) {
+        w.dw = arena.activation("dwrite_logits", {tokens, value_width()});
+        w.derase = arena.activation("derase", {tokens, key_width()});
+    }
     if (by_channel_) w.dhidden = arena.activation("dhidden", {tokens, std::max(key_dim_, value_dim_)});
 }
 
@@ -285,17 +319,23 @@ void DeltaLayer::forward(StepContext& run, const Memory& memory, Tensor y, Write
     run.ops.prepare_heads(k, Tensor(), s.key_inverse.first_rows(n), heads);
 
     const Tensor u = decay_.forward(run, s.u, xn), ub = beta_.forward(run, s.ub, xn);
-    const Tensor decay = s.decay.first_rows(n), beta = s.beta.first_rows(n), o = s.o.first_rows(n);
-    run.ops.delta_gates(decay, beta, u, ub, gates(run));
+    const Tensor decay = s.decay.first_rows(n), beta = s.beta.first_rows_if_any(n), o = s.o.first_rows(n);
+    run.ops.delta_gates(decay, beta, u, erases() ? Tensor() : ub, gates(run));
+    const Tensor v = erases() ? s.written.first_rows(n) : values_of(qkv),
+                 erase = s.erase.first_rows_if_any(n);
+    if (erases()) {
+        run.ops.gate(erase, ub, k, beta_max_);
+        run.ops.gate(v, write_.forward(run, s.w, xn), values_of(qkv), 1.0f);
+    }
     DeltaSpec spec = rule(run.batch.sequences, run.batch.length);
     spec.doc_start = run.batch.doc_start;
     spec.continues = run.decoding();
+    spec.erase = erase;
     Tensor states, state;
     if (run.training) states = s.states.first_rows(spec.batch * delta_chunks(spec.length) * heads_);
     if (run.generation != nullptr) state = s.cache.state.first_rows(spec.batch * heads_);
-    if (run.observer)
-        run.observer->delta(run, {layer_, q, k, values_of(qkv), decay, beta, spec, s.workspace.rule, o});
-    run.ops.delta_rule(o, states, state, s.workspace.rule, q, k, values_of(qkv), decay, beta, spec);
+    if (run.observer) run.observer->delta(run, {layer_, q, k, v, decay, beta, spec, s.workspace.rule, o});
+    run.ops.delta_rule(o, states, state, s.workspace.rule, q, k, v, decay, beta, spec);
 
     const Tensor normed = s.normed.first_rows(n), gated = s.gated.first_rows(n);
     run.ops.norm(groups_of(normed), groups_of(s.normalised.first_rows(n)), s.inverse.first(n * heads_),
@@ -309,7 +349,8 @@ void DeltaLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, const 
     const Saved& s = static_cast<const Saved&>(memory);
     const Workspace& w = s.workspace;
     const int64_t n = run.batch.count();
-    const Tensor qkv = s.qkv.first_rows(n), q = queries_of(qkv), k = keys_of(qkv), v = values_of(qkv);
+    const Tensor qkv = s.qkv.first_rows(n), q = queries_of(qkv), k = keys_of(qkv);
+    const Tensor v = erases() ? s.written.first_rows(n) : values_of(qkv);
     const Tensor dout = w.dout.shaped({n, value_width()}), dgate = w.dgate.shaped({n, value_width()});
     run.weight_gradient(out_, dy, s.gated.first_rows(n));
     run.ops.linear_backward_input(dout, dy, run.matrix(out_), Write::set);
@@ -319,15 +360,26 @@ void DeltaLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, const 
                           run.weight(gain_), norm_, Write::set);
 
     const Tensor dqkv = w.dqkv.shaped({n, total_width()}), dq = queries_of(dqkv), dk = keys_of(dqkv);
-    const Tensor ddecay = w.ddecay.shaped({n, decay_.width()}), dbeta = w.dbeta.shaped({n, heads_});
-    const Tensor du = w.du.shaped({n, decay_.width()}), dub = w.dub.shaped({n, heads_});
+    const Tensor ddecay = w.ddecay.shaped({n, decay_.width()}), dbeta = w.dbeta.first_rows_if_any(n);
+    const Tensor du = w.du.shaped({n, decay_.width()}), dub = w.dub.shaped({n, beta_.width()});
+    const Tensor dv = values_of(dqkv), dwrite = w.dw.first_rows_if_any(n);
     DeltaSpec spec = rule(run.batch.sequences, run.batch.length);
     spec.doc_start = run.batch.doc_start;
-    run.ops.delta_rule_backward(dq, dk, values_of(dqkv), ddecay, dbeta, w.rule, dout,
+    if (erases()) {
+        spec.erase = s.erase.first_rows(n);
+        spec.derase = w.derase.shaped({n, key_width()});
+    }
+    run.ops.delta_rule_backward(dq, dk, dv, ddecay, dbeta, w.rule, dout,
                                 s.states.first_rows(spec.batch * delta_chunks(spec.length) * heads_), q, k, v,
-                                s.decay.first_rows(n), s.beta.first_rows(n), spec);
-    run.ops.delta_gates_backward(du, dub, run.gradient(a_log_), run.gradient(time_bias_), ddecay, dbeta,
-                                 s.u.y.first_rows(n), s.ub.y.first_rows(n), gates(run));
+                                s.decay.first_rows(n), s.beta.first_rows_if_any(n), spec);
+    if (erases()) {
+        run.ops.gate_backward(spec.derase, dub, spec.derase, s.ub.y.first_rows(n), k, beta_max_);
+        run.ops.mix(dk, Coefficient(), dk, Coefficient(), spec.derase);
+        run.ops.gate_backward(dv, dwrite, dv, s.w.y.first_rows(n), values_of(qkv), 1.0f);
+    }
+    run.ops.delta_gates_backward(du, erases() ? Tensor() : dub, run.gradient(a_log_),
+                                 run.gradient(time_bias_), ddecay, dbeta, s.u.y.first_rows(n),
+                                 erases() ? Tensor() : s.ub.y.first_rows(n), gates(run));
     const HeadSpec heads = unit_heads(run.batch.length);
     run.ops.prepare_heads_backward(dq, Tensor(), Tensor(), Tensor(), q, Tensor(),
                                    s.query_inverse.first_rows(n), heads);
@@ -347,6 +399,7 @@ void DeltaLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, const 
     run.ops.linear_backward_input(dxn, din, run.matrix(qkv_), Write::set);
     decay_.backward(run, dxn, du, w.dhidden, s.u, xn);
     beta_.backward(run, dxn, dub, w.dhidden, s.ub, xn);
+    if (erases()) write_.backward(run, dxn, dwrite, w.dhidden, s.w, xn);
     gate_.backward(run, dxn, dgate, w.dhidden, s.z, xn);
 }
 

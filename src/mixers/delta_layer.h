@@ -1,9 +1,11 @@
-// The gated delta rule as a mixer: Gated DeltaNet, and Kimi Delta Attention, whose states decay channel by channel.
+// The gated delta rule as a mixer: Gated DeltaNet, and Kimi Delta Attention, whose states decay channel by channel, and
+// Gated DeltaNet-2, which also erases and writes channel by channel.
 //
 //     q|k|v = silu(short convolution of xn Wqkv^T)          [N, W], W = H (2 d + e)
 //     q, k  = q / |q|, k / |k|                              head by head
 //     g     = -exp(a_log) softplus(p(xn) + time_bias)       [N, H], or [N, H d] by channel
 //     beta  = sigmoid(xn Wb^T)                              [N, H]; twice as much with negative_eigenvalues
+//     r, v  = sigmoid(xn Wb^T) k, sigmoid(xn Ww^T) v        Gated DeltaNet-2, in place of beta; r reads the state
 //     o     = delta rule of q / sqrt(d), k, v, g, beta      [N, H e]; Ops::delta_rule
 //     o     = rms(o) gain, then times a gate of z(xn)       head by head; silu, by channel sigmoid
 //     y    += o Wo^T
@@ -47,7 +49,7 @@ struct DeltaConfig {
     int64_t value_channels(int64_t head_dim) const { return value_dim == 0 ? head_dim : value_dim; }
 };
 
-enum class DeltaKind { gdn, kda };
+enum class DeltaKind { gdn, kda, gdn2 };
 std::span<const MixerType> delta_mixers();
 
 class DeltaLayer : public Mixer {
@@ -60,7 +62,8 @@ class DeltaLayer : public Mixer {
         Tensor dqkv, dprojected;  // [N, W]
         Tensor dout, dgate;       // [N, H e]
         Tensor ddecay, dbeta;     // f32 [N, H or H d], [N, H]
-        Tensor du, dub;           // at the projections of decay and beta
+        Tensor du, dub, dw;       // at the projections of decay, beta or erase, and write
+        Tensor derase;            // [N, H d]
         Tensor dhidden;           // [N, the wider of the narrow projections]
         Tensor rule;              // of the delta rule
     };
@@ -68,8 +71,9 @@ class DeltaLayer : public Mixer {
         Tensor projected, convolved,
             qkv;  // [N, W]: before and after the convolution, then as the rule reads it
         Tensor query_inverse, key_inverse;    // f32 [N, H]
-        DeltaProjection::Saved u, ub, z;      // before decay, beta and gate
+        DeltaProjection::Saved u, ub, w, z;   // before decay, beta or erase, write and gate
         Tensor decay, beta;                   // f32
+        Tensor erase, written;                // [N, H d], [N, H e]: r and v of Gated DeltaNet-2
         Tensor states;                        // f32 [chunks H, d e]: training only
         Tensor o, normalised, normed, gated;  // [N, H e]
         Tensor inverse;                       // f32 [N H]
@@ -103,6 +107,7 @@ class DeltaLayer : public Mixer {
     DeltaGateSpec gates(const StepContext& run) const {
         return {run.weight(a_log_), run.weight(time_bias_), beta_max_};
     }
+    bool erases() const { return write_.width() > 0; }
     // q|k|v before the silu, as rows of this pass.
     Tensor convolve(StepContext& run, const Saved& saved, const Tensor& xn) const;
 
@@ -113,7 +118,8 @@ class DeltaLayer : public Mixer {
     int64_t conv_size_ = 0;
     NormSpec norm_;
     ParamRef qkv_, conv_, a_log_, time_bias_, gain_, out_;
-    DeltaProjection decay_, beta_, gate_;
+    DeltaProjection decay_, beta_, gate_;  // beta_: of Gated DeltaNet-2, the erase gate
+    DeltaProjection write_;                // of Gated DeltaNet-2 alone
 };
 
 }  // namespace longreach::model

@@ -29,7 +29,8 @@ class Delta {
           heads_(size_t(layer.heads)),
           d_(size_t(layer.head_dim)),
           e_(size_t(delta_.value_dim > 0 ? delta_.value_dim : layer.head_dim)),
-          by_channel_(layer.mixer != "gdn") {}
+          by_channel_(layer.mixer != "gdn"),
+          erases_(layer.mixer == "gdn2") {}
 
     Rows<T> forward(const Rows<T>& x, Sequence<T>& sequence) const {
         using std::exp;
@@ -37,8 +38,10 @@ class Delta {
         const std::vector<int32_t>& starts = sequence.doc_start;
         const Rows<T> q = read("q", x, 0, starts), k = read("k", x, heads_ * d_, starts),
                       v = read("v", x, 2 * heads_ * d_, starts);
-        const Rows<T> decay = projected(x, "decay"), beta = projected(x, "beta"), z = projected(x, "gate");
-        const T most = delta_.negative_eigenvalues ? 2 : 1;  // of beta
+        const Rows<T> decay = projected(x, "decay"), z = projected(x, "gate"),
+                      beta = projected(x, erases_ ? "erase" : "beta"),
+                      write = erases_ ? projected(x, "write") : Rows<T>();
+        const T most = delta_.negative_eigenvalues ? 2 : 1;  // of beta, or of what is erased
         Rows<T> out(x.size(), Row<T>(heads_ * e_, T(0)));
         double ratios = 0;  // squares of |S| |q| / |o|, the condition of the norm of o
         for (size_t h = 0; h < heads_; ++h) {
@@ -57,9 +60,12 @@ class Delta {
                 Row<T> u;
                 for (size_t j = 0; j < e_; ++j) {
                     T seen = 0;
-                    for (size_t c = 0; c < d_; ++c) seen += state[c][j] * key[c];
+                    for (size_t c = 0; c < d_; ++c)
+                        seen += state[c][j] * key[c] * (erases_ ? most * sigmoid(beta[t][h * d_ + c]) : T(1));
                     const T& value = v[t][h * e_ + j];
-                    u.push_back(most * sigmoid(beta[t][h]) * (delta_.additive ? value : value - seen));
+                    u.push_back(erases_
+                                    ? sigmoid(write[t][h * e_ + j]) * value - seen
+                                    : most * sigmoid(beta[t][h]) * (delta_.additive ? value : value - seen));
                 }
                 for (size_t c = 0; c < d_; ++c)
                     for (size_t j = 0; j < e_; ++j) state[c][j] += key[c] * u[j];
@@ -104,7 +110,8 @@ class Delta {
         return y;
     }
     Rows<T> projected(const Rows<T>& x, const std::string& which) const {
-        if (!by_channel_ || which == "beta") return weights_.linear(x, name_ + which + ".weight");
+        if (!by_channel_ || (which != "decay" && which != "gate"))
+            return weights_.linear(x, name_ + which + ".weight");
         return weights_.linear(weights_.linear(x, name_ + which + "_down.weight"),
                                name_ + which + "_up.weight");
     }
@@ -133,7 +140,7 @@ class Delta {
     std::string name_;
     const Weights<T>& weights_;
     size_t heads_, d_, e_;
-    bool by_channel_;
+    bool by_channel_, erases_;
 };
 
 inline void delta_parameters(ParameterList& to, const model::AttentionConfig& a, const std::string& name) {
@@ -141,13 +148,14 @@ inline void delta_parameters(ParameterList& to, const model::AttentionConfig& a,
     const model::DeltaConfig delta = a.own<model::DeltaConfig>();
     const int64_t width = to.m.width, d = a.head_dim, e = delta.value_dim > 0 ? delta.value_dim : d,
                   heads = a.heads;
-    const bool by_channel = a.mixer != "gdn";
+    const bool by_channel = a.mixer != "gdn", erases = a.mixer == "gdn2";
     to.matrix(name + "q.weight", heads * d, width);
     to.matrix(name + "k.weight", heads * d, width);
     to.matrix(name + "v.weight", heads * e, width);
     if (delta.conv > 0)
         to.all.push_back({name + "conv.weight", {delta.conv, heads * (2 * d + e)}, Start::first_row, 1});
-    to.matrix(name + "beta.weight", heads, width);
+    to.matrix(name + (erases ? "erase.weight" : "beta.weight"), erases ? heads * d : heads, width);
+    if (erases) to.matrix(name + "write.weight", heads * e, width);
     if (by_channel) {
         to.matrix(name + "decay_down.weight", d, width);
         to.matrix(name + "decay_up.weight", heads * d, d);
@@ -164,9 +172,10 @@ inline void delta_parameters(ParameterList& to, const model::AttentionConfig& a,
 }
 
 // Convolution, silu (2), decay (5) and beta (2), the norm of o, its gain and gate (4), and of the recurrence what
-// attention has no counterpart of: decays, the difference, its product with beta, the running sum (6).
-inline int64_t delta_steps(const model::AttentionConfig&) {
-    return 20;
+// attention has no counterpart of: decays, the difference, its product with beta, the running sum (6). A gate of what is
+// erased has the steps of beta, one of what is written three more.
+inline int64_t delta_steps(const model::AttentionConfig& a) {
+    return a.mixer == "gdn2" ? 23 : 20;
 }
 
 inline int64_t delta_terms(const model::AttentionConfig& a) {
