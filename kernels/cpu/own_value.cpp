@@ -3,8 +3,7 @@
 //   a = <o, v> / <v, v>      y = o - a v            per head; v of the G key/value heads serves H / G heads
 //   Backward: b = <dy, v> / <v, v>   do = dy - b v   dv = sum over its heads of (2 a b v - a dy - b o)
 //
-// Per element 8 bytes forward and 12 backward, and those of v; 4 FLOPs forward, 12 backward. Parallel over tokens; no sum
-// crosses a token.
+// Per element 8 bytes forward and 12 backward, and those of v; 4 FLOPs forward, 12 backward. Parallel over tokens.
 #include "base/error.h"
 #include "kernels/ops.h"
 

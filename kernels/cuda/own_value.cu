@@ -4,8 +4,7 @@
 //   Backward: b = <dy, v> / <v, v>   do = dy - b v   dv = sum over its heads of (2 a b v - a dy - b o)
 //
 // In units of the element size: 2 accesses per element forward and 3 backward, and those of v. One group of lanes per
-// token and key/value head keeps the value and its gradient in registers and goes through the heads that read it; no sum
-// crosses a token.
+// token and key/value head keeps the value and its gradient in registers and goes through the heads that read it.
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/vec.cuh"
