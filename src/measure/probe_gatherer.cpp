@@ -30,10 +30,6 @@ double dot(const float* a, const float* b, int64_t n) {
 double cosine(const float* a, const float* b, int64_t n) {
     return dot(a, b, n) / std::sqrt(dot(a, a, n) * dot(b, b, n));
 }
-double cosine(const HostMatrix& x, int64_t a, int64_t b) {
-    return cosine(x.row(a), x.row(b), x.cols);
-}
-
 // Some pairs of every query of a sequence, numbered query by query.
 class NumberedPairs {
   public:
@@ -59,87 +55,103 @@ class NumberedPairs {
     std::vector<int64_t> before_;  // pairs of earlier queries; the last entry: of all
 };
 
-}  // namespace
+struct HostMatrix {
+    std::vector<float> data;
+    int64_t cols = 0;
+    const float* row(int64_t r) const { return data.data() + r * cols; }
+};
 
-// A matrix on the host in f32, whatever its type on the device.
-HostMatrix Gatherer::download(Ops& ops, const Tensor& x) const {
-    const Tensor on_device = buffers_.rows.shaped({x.rows(), x.cols()});
-    ops.copy(on_device, x);
-    HostMatrix host{std::vector<float>(static_cast<size_t>(x.count())), x.cols()};
-    ops.download(host.data.data(), on_device);
-    return host;
+double cosine(const HostMatrix& x, int64_t a, int64_t b) {
+    return cosine(x.row(a), x.row(b), x.cols);
 }
 
-std::vector<Gatherer::TokenPair> Gatherer::pairs_of(const model::Batch& batch) const {
-    std::vector<TokenPair> pairs;
-    if (batch.length < 2) return pairs;
-    const Rng rng(seed_, Purpose::probe, token_stream);
-    const int64_t each = share(batch, token_pairs), length = batch.length;
-    for (int64_t s = 0; s < batch.sequences; ++s)
-        for (int64_t p = 0; p < each; ++p) {
-            const uint64_t index = 2 * static_cast<uint64_t>((first_ + s) * each + p);
-            const int64_t a = static_cast<int64_t>(rng.below(index, static_cast<uint64_t>(length)));
-            const int64_t other =
-                static_cast<int64_t>(rng.below(index + 1, static_cast<uint64_t>(length - 1)));
-            const int64_t b = other < a ? other : other + 1;  // any other position
-            pairs.push_back({s * length + std::min(a, b), s * length + std::max(a, b)});
-        }
-    return pairs;
-}
+// Positions in the batch of two tokens of one sequence.
+struct TokenPair {
+    int64_t early, late;
+};
 
-void Gatherer::begin(int64_t first_sequence) {
-    first_ = first_sequence;
-    batch_.assign(layers_, {});
-}
+// The batch at hand, and what the samples of its sequences depend on.
+struct BatchPass {
+    const model::StepContext& run;
+    const ProbeBuffers& buffers;
+    uint64_t seed;
+    int64_t tokens, first;  // tokens evaluated at each length; index of the batch's first sequence
 
-std::vector<double> Gatherer::take() {
-    return numbers_of(batch_);
-}
-
-void Gatherer::add(int64_t length, std::span<const double> seen) {
-    const std::vector<LayerSums> batch = layers_of(seen);
-    std::vector<LayerSums>& all = sums_[length];
-    all.resize(layers_);
-    check(batch.size() == layers_, "sums of {} layers for {}", batch.size(), layers_);
-    for (size_t l = 0; l < layers_; ++l) all[l].add(batch[l]);
-}
-
-void Gatherer::attention(const model::StepContext& run, const model::AttentionView& view) {
-    LayerSums& sums = batch_[static_cast<size_t>(view.layer)];
-    sums.heads.resize(static_cast<size_t>(view.scores.heads));
-    sums.sink = bool(view.scores.sink);
-    sums.gated = bool(view.gates);
-    start_.assign(static_cast<size_t>(run.batch.count()), 0);
-    if (view.scores.row_start) run.ops.download(start_.data(), view.scores.row_start);
-    add_rows(run, view, sums);
-    add_norms(run, view, sums);
-    if (view.gates) add_gates(run, view, sums);
-    HeadVectors vectors{
-        view.scores, download(run.ops, view.q), download(run.ops, view.k), download(run.ops, view.v), {}, {}};
-    if (view.scores.far_keys) {
-        vectors.far_q = download(run.ops, view.scores.far_queries);
-        vectors.far_k = download(run.ops, view.scores.far_keys);
+    // The share of `samples` of each sequence.
+    int64_t share(int64_t samples) const {
+        const int64_t sequences = tokens / run.batch.length;
+        return (samples + sequences - 1) / sequences;
     }
-    add_scores(run, vectors, sums);
-    add_cosines(run, vectors, sums);
-    add_key_norms(run, vectors, sums);
-}
+    // A matrix on the host in f32, whatever its type on the device.
+    HostMatrix download(const Tensor& x) const {
+        const Tensor on_device = buffers.rows.shaped({x.rows(), x.cols()});
+        run.ops.copy(on_device, x);
+        HostMatrix host{std::vector<float>(static_cast<size_t>(x.count())), x.cols()};
+        run.ops.download(host.data.data(), on_device);
+        return host;
+    }
+    std::vector<TokenPair> pairs() const {
+        std::vector<TokenPair> all;
+        const int64_t length = run.batch.length;
+        if (length < 2) return all;
+        const Rng rng(seed, Purpose::probe, token_stream);
+        const int64_t each = share(token_pairs);
+        for (int64_t s = 0; s < run.batch.sequences; ++s)
+            for (int64_t p = 0; p < each; ++p) {
+                const uint64_t index = 2 * static_cast<uint64_t>((first + s) * each + p);
+                const int64_t a = static_cast<int64_t>(rng.below(index, static_cast<uint64_t>(length)));
+                const int64_t other =
+                    static_cast<int64_t>(rng.below(index + 1, static_cast<uint64_t>(length - 1)));
+                const int64_t b = other < a ? other : other + 1;  // any other position
+                all.push_back({s * length + std::min(a, b), s * length + std::max(a, b)});
+            }
+        return all;
+    }
+};
+
+// Attention of a layer over the batch, with its vectors on the host.
+struct AttentionPass : BatchPass {
+    const model::AttentionView& view;
+    LayerSums& sums;
+    std::vector<int32_t> start;  // first visible key of every query
+    HostMatrix q, k, v, far_q, far_k;
+
+    AttentionPass(const BatchPass& batch, const model::AttentionView& of, LayerSums& to)
+        : BatchPass(batch), view(of), sums(to), start(static_cast<size_t>(run.batch.count())) {
+        if (spec().row_start) run.ops.download(start.data(), spec().row_start);
+        q = download(view.q);
+        k = download(view.k);
+        v = download(view.v);
+        if (!spec().far_keys) return;
+        far_q = download(spec().far_queries);
+        far_k = download(spec().far_keys);
+    }
+    const AttentionSpec& spec() const { return view.scores; }
+    // Keys that the query at row n of the batch sees.
+    int64_t visible(int64_t n) const { return n % run.batch.length - start[static_cast<size_t>(n)] + 1; }
+    // Of head h: the query at row n of the batch, and the key `distance` rows before it.
+    std::pair<const float*, const float*> pair(int64_t h, int64_t n, int64_t distance) const {
+        const bool far = spec().far_keys && distance >= spec().far_from;
+        return {(far ? far_q : q).row(n) + h * spec().head_dim,
+                (far ? far_k : k).row(n - distance) + h / (spec().heads / spec().kv_heads) * spec().head_dim};
+    }
+};
 
 // For every query two keys, -1 where they are not visible: the previous token, and the token after the last
 // earlier occurrence of the query's token. The previous token itself is not taken for an earlier occurrence:
 // the token after it would be the query's own.
-std::vector<int32_t> Gatherer::keys_to_watch(const model::StepContext& run) const {
+std::vector<int32_t> keys_to_watch(const AttentionPass& pass) {
     static_assert(watched_keys == 2);
-    const int64_t n = run.batch.count(), length = run.batch.length;
+    const int64_t n = pass.run.batch.count(), length = pass.run.batch.length;
     std::vector<int32_t> keys(static_cast<size_t>(watched_keys * n), -1), tokens(static_cast<size_t>(n));
-    if (run.batch.tokens) run.ops.download(tokens.data(), run.batch.tokens);
+    if (pass.run.batch.tokens) pass.run.ops.download(tokens.data(), pass.run.batch.tokens);
     for (int64_t first = 0; first < n; first += length) {
         std::unordered_map<int32_t, int64_t> latest;  // position of a token, at most two before the query
         for (int64_t i = 0; i < length; ++i) {
             const size_t at = static_cast<size_t>(first + i);
-            const int64_t start = start_[at];
+            const int64_t start = pass.start[at];
             if (i - 1 >= start) keys[at] = static_cast<int32_t>(i - 1);
-            if (!run.batch.tokens) continue;
+            if (!pass.run.batch.tokens) continue;
             if (i >= 2) latest[tokens[at - 2]] = i - 2;
             const auto found = latest.find(tokens[at]);
             if (found != latest.end() && found->second >= start)
@@ -149,25 +161,25 @@ std::vector<int32_t> Gatherer::keys_to_watch(const model::StepContext& run) cons
     return keys;
 }
 
-void Gatherer::add_rows(const model::StepContext& run, const model::AttentionView& view,
-                        LayerSums& sums) const {
+void add_rows(const AttentionPass& pass) {
     using enum RowStatistic;
-    const int64_t n = run.batch.count(), heads = view.scores.heads;
-    const Tensor statistics = buffers_.statistics.shaped({row_statistics, heads, n});
-    const Tensor watched_on_device = buffers_.watched.shaped({watched_keys, n});
-    const std::vector<int32_t> keys = keys_to_watch(run);
-    run.ops.upload(watched_on_device, keys.data());
-    run.ops.attention_statistics(statistics, view.lse, view.q, view.k, watched_on_device, view.scores);
+    const int64_t n = pass.run.batch.count(), heads = pass.view.scores.heads;
+    const Tensor statistics = pass.buffers.statistics.shaped({row_statistics, heads, n});
+    const Tensor watched_on_device = pass.buffers.watched.shaped({watched_keys, n});
+    const std::vector<int32_t> keys = keys_to_watch(pass);
+    pass.run.ops.upload(watched_on_device, keys.data());
+    pass.run.ops.attention_statistics(statistics, pass.view.lse, pass.view.q, pass.view.k, watched_on_device,
+                                      pass.view.scores);
     std::vector<float> host(static_cast<size_t>(statistics.count()));
-    run.ops.download(host.data(), statistics);
+    pass.run.ops.download(host.data(), statistics);
     for (int64_t h = 0; h < heads; ++h)
         for (int64_t i = 0; i < n; ++i) {
             const auto value = [&](RowStatistic which, int plus = 0) {
                 return double{
                     host[static_cast<size_t>(((static_cast<int>(which) + plus) * heads + h) * n + i)]};
             };
-            const int64_t seen = visible(i, run.batch.length);
-            HeadBin& bin = sums.heads[static_cast<size_t>(h)].bin(seen);
+            const int64_t seen = pass.visible(i);
+            HeadBin& bin = pass.sums.heads[static_cast<size_t>(h)].bin(seen);
             const double sink = value(sink_mass);
             double entropy = sink > 0 ? -sink * std::log(sink) : 0, near = 0;
             for (int c = 0; c < distance_classes; ++c) {
@@ -204,116 +216,141 @@ void Gatherer::add_rows(const model::StepContext& run, const model::AttentionVie
         }
 }
 
-void Gatherer::add_norms(const model::StepContext& run, const model::AttentionView& view,
-                         LayerSums& sums) const {
-    const int64_t n = run.batch.count(), d = view.scores.head_dim;
-    const HostMatrix o = download(run.ops, view.o);
+void add_norms(const AttentionPass& pass) {
+    const int64_t n = pass.run.batch.count(), d = pass.view.scores.head_dim;
+    const HostMatrix o = pass.download(pass.view.o);
     for (int64_t i = 0; i < n; ++i)
-        for (int64_t h = 0; h < view.scores.heads; ++h) {
+        for (int64_t h = 0; h < pass.view.scores.heads; ++h) {
             const float* head = o.row(i) + h * d;
-            sums.heads[static_cast<size_t>(h)]
-                .bin(visible(i, run.batch.length))
+            pass.sums.heads[static_cast<size_t>(h)]
+                .bin(pass.visible(i))
                 .output_norm.add(std::sqrt(dot(head, head, d)));
         }
-    const Tensor on_device = buffers_.projected.shaped({n, view.projection.rows()});
-    run.ops.linear(on_device, view.gathered, view.projection, Write::set);
-    const HostMatrix projected = download(run.ops, on_device);
+    const Tensor on_device = pass.buffers.projected.shaped({n, pass.view.projection.rows()});
+    pass.run.ops.linear(on_device, pass.view.gathered, pass.view.projection, Write::set);
+    const HostMatrix projected = pass.download(on_device);
     for (int64_t i = 0; i < n; ++i) {
-        const size_t k = bin_of(visible(i, run.batch.length));
-        if (sums.projected_norm.size() <= k) sums.projected_norm.resize(k + 1);
-        sums.projected_norm[k].add(std::sqrt(dot(projected.row(i), projected.row(i), projected.cols)));
+        const size_t k = bin_of(pass.visible(i));
+        if (pass.sums.projected_norm.size() <= k) pass.sums.projected_norm.resize(k + 1);
+        pass.sums.projected_norm[k].add(std::sqrt(dot(projected.row(i), projected.row(i), projected.cols)));
     }
-    const HostMatrix input = download(run.ops, view.input);
-    for (const TokenPair& pair : pairs_of(run.batch)) {
+    const HostMatrix input = pass.download(pass.view.input);
+    for (const TokenPair& pair : pass.pairs()) {
         const double before = 1 - cosine(input, pair.early, pair.late);
         const double after = 1 - cosine(projected, pair.early, pair.late);  // NaN if a vector is zero
-        if (before >= least_angle && std::isfinite(after)) sums.angle_ratio.add(after / before);
+        if (before >= least_angle && std::isfinite(after)) pass.sums.angle_ratio.add(after / before);
     }
 }
 
-void Gatherer::add_gates(const model::StepContext& run, const model::AttentionView& view,
-                         LayerSums& sums) const {
-    const int64_t n = run.batch.count(), heads = view.scores.heads;
-    const HostMatrix gates = download(run.ops, view.gates);
+void add_gates(const AttentionPass& pass) {
+    const int64_t n = pass.run.batch.count(), heads = pass.view.scores.heads;
+    const HostMatrix gates = pass.download(pass.view.gates);
     const int64_t each = gates.cols / heads;
     for (int64_t i = 0; i < n; ++i)
         for (int64_t g = 0; g < gates.cols; ++g) {
             const double open = 1 / (1 + std::exp(-double{gates.row(i)[g]}));
-            HeadBin& bin = sums.heads[static_cast<size_t>(g / each)].bin(visible(i, run.batch.length));
+            HeadBin& bin = pass.sums.heads[static_cast<size_t>(g / each)].bin(pass.visible(i));
             bin.gate.add(open);
             bin.gate_below.add(open < 0.1 ? 1 : 0);
         }
 }
 
-std::pair<const float*, const float*> Gatherer::HeadVectors::pair(int64_t h, int64_t n,
-                                                                  int64_t distance) const {
-    const bool far = spec.far_keys && distance >= spec.far_from;
-    return {(far ? far_q : q).row(n) + h * spec.head_dim,
-            (far ? far_k : k).row(n - distance) + h / (spec.heads / spec.kv_heads) * spec.head_dim};
-}
-
-void Gatherer::add_scores(const model::StepContext& run, const HeadVectors& of, LayerSums& sums) const {
-    const AttentionSpec& spec = of.spec;
-    const int64_t length = run.batch.length, d = spec.head_dim, each = share(run.batch, score_pairs);
-    const Rng rng(seed_, Purpose::probe, score_stream);
-    for (int64_t s = 0; s < run.batch.sequences; ++s) {
+void add_scores(const AttentionPass& pass) {
+    const AttentionSpec& spec = pass.spec();
+    const int64_t length = pass.run.batch.length, d = spec.head_dim, each = pass.share(score_pairs);
+    const Rng rng(pass.seed, Purpose::probe, score_stream);
+    for (int64_t s = 0; s < pass.run.batch.sequences; ++s) {
         // A query sees visible - 2 keys besides itself and the first.
-        const NumberedPairs pairs(length, [&](int64_t i) { return visible(s * length + i, length) - 2; });
+        const NumberedPairs pairs(length, [&](int64_t i) { return pass.visible(s * length + i) - 2; });
         if (pairs.count() == 0) continue;
         for (int64_t h = 0; h < spec.heads; ++h)
             for (int64_t p = 0; p < each; ++p) {
-                const int64_t index = ((first_ + s) * spec.heads + h) * each + p;
+                const int64_t index = ((pass.first + s) * spec.heads + h) * each + p;
                 const auto [i, number] = pairs.draw(rng, index);
-                const int64_t j = start_[static_cast<size_t>(s * length + i)] + 1 + number;
-                const auto [query, key] = of.pair(h, s * length + i, i - j);
-                sums.heads[static_cast<size_t>(h)].scores.push_back(double{spec.scale} * dot(query, key, d));
+                const int64_t j = pass.start[static_cast<size_t>(s * length + i)] + 1 + number;
+                const auto [query, key] = pass.pair(h, s * length + i, i - j);
+                pass.sums.heads[static_cast<size_t>(h)].scores.push_back(double{spec.scale} *
+                                                                         dot(query, key, d));
             }
     }
 }
 
-void Gatherer::add_cosines(const model::StepContext& run, const HeadVectors& of, LayerSums& sums) const {
-    const AttentionSpec& spec = of.spec;
-    const int64_t length = run.batch.length, d = spec.head_dim, each = share(run.batch, cosine_pairs);
-    for (int64_t s = 0; s < run.batch.sequences; ++s)
+void add_cosines(const AttentionPass& pass) {
+    const AttentionSpec& spec = pass.spec();
+    const int64_t length = pass.run.batch.length, d = spec.head_dim, each = pass.share(cosine_pairs);
+    for (int64_t s = 0; s < pass.run.batch.sequences; ++s)
         for (size_t c = 0; c < distance_classes; ++c) {
             const int64_t nearest = distance_class_begin[c], behind = distance_class_begin[c + 1];
-            const NumberedPairs pairs(length, [&](int64_t i) {
-                return std::min(visible(s * length + i, length), behind) - nearest;
-            });
+            const NumberedPairs pairs(
+                length, [&](int64_t i) { return std::min(pass.visible(s * length + i), behind) - nearest; });
             if (pairs.count() == 0) continue;
-            const Rng rng(seed_, Purpose::probe, cosine_stream + static_cast<uint32_t>(c));
+            const Rng rng(pass.seed, Purpose::probe, cosine_stream + static_cast<uint32_t>(c));
             for (int64_t h = 0; h < spec.heads; ++h)
                 for (int64_t p = 0; p < each; ++p) {
-                    const int64_t index = ((first_ + s) * spec.heads + h) * each + p;
+                    const int64_t index = ((pass.first + s) * spec.heads + h) * each + p;
                     const auto [i, number] = pairs.draw(rng, index);
-                    const auto [query, key] = of.pair(h, s * length + i, nearest + number);
+                    const auto [query, key] = pass.pair(h, s * length + i, nearest + number);
                     const double x = cosine(query, key, d);  // NaN if a vector is zero
-                    if (std::isfinite(x)) sums.heads[static_cast<size_t>(h)].cosines[c].add(x);
+                    if (std::isfinite(x)) pass.sums.heads[static_cast<size_t>(h)].cosines[c].add(x);
                 }
         }
 }
 
-void Gatherer::add_key_norms(const model::StepContext& run, const HeadVectors& of, LayerSums& sums) const {
-    const int64_t n = run.batch.count(), d = of.spec.head_dim;
-    sums.keys.resize(static_cast<size_t>(of.spec.kv_heads));
+void add_key_norms(const AttentionPass& pass) {
+    const int64_t n = pass.run.batch.count(), d = pass.spec().head_dim;
+    pass.sums.keys.resize(static_cast<size_t>(pass.spec().kv_heads));
     for (int64_t i = 0; i < n; ++i)
-        for (int64_t g = 0; g < of.spec.kv_heads; ++g) {
-            const float *key = of.k.row(i) + g * d, *value = of.v.row(i) + g * d;
-            KeyBin& bin = bin_at(sums.keys[static_cast<size_t>(g)], visible(i, run.batch.length));
+        for (int64_t g = 0; g < pass.spec().kv_heads; ++g) {
+            const float *key = pass.k.row(i) + g * d, *value = pass.v.row(i) + g * d;
+            KeyBin& bin = bin_at(pass.sums.keys[static_cast<size_t>(g)], pass.visible(i));
             bin.key_norm.add(std::sqrt(dot(key, key, d)));
             bin.value_norm.add(std::sqrt(dot(value, value, d)));
         }
 }
 
+}  // namespace
+
+void Gatherer::begin(int64_t first_sequence) {
+    first_ = first_sequence;
+    batch_.assign(layers_, {});
+}
+
+std::vector<double> Gatherer::take() {
+    return numbers_of(batch_);
+}
+
+void Gatherer::add(int64_t length, std::span<const double> seen) {
+    const std::vector<LayerSums> batch = layers_of(seen);
+    std::vector<LayerSums>& all = sums_[length];
+    all.resize(layers_);
+    check(batch.size() == layers_, "sums of {} layers for {}", batch.size(), layers_);
+    for (size_t l = 0; l < layers_; ++l) all[l].add(batch[l]);
+}
+
+void Gatherer::attention(const model::StepContext& run, const model::AttentionView& view) {
+    LayerSums& sums = batch_[static_cast<size_t>(view.layer)];
+    sums.heads.resize(static_cast<size_t>(view.scores.heads));
+    sums.sink = bool(view.scores.sink);
+    sums.gated = bool(view.gates);
+    const AttentionPass pass({run, buffers_, seed_, tokens_, first_}, view, sums);
+    add_rows(pass);
+    add_norms(pass);
+    if (view.gates) add_gates(pass);
+    add_scores(pass);
+    add_cosines(pass);
+    add_key_norms(pass);
+}
+
 void Gatherer::delta(const model::StepContext& run, const model::DeltaView& view) {
-    const HostMatrix decay = download(run.ops, view.decay);
+    const HostMatrix decay = BatchPass{run, buffers_, seed_, tokens_, first_}.download(view.decay);
     add_states(run, view, buffers_.state, decay.data, batch_[static_cast<size_t>(view.layer)].states);
 }
 
 void Gatherer::block(const model::StepContext& run, int64_t layer, const Tensor& x) {
     LayerSums& sums = batch_[static_cast<size_t>(layer)];
-    const HostMatrix host = download(run.ops, x);
-    for (const TokenPair& pair : pairs_of(run.batch)) {
+    const BatchPass pass{run, buffers_, seed_, tokens_, first_};
+    const HostMatrix host = pass.download(x);
+    for (const TokenPair& pair : pass.pairs()) {
         const double c = cosine(host, pair.early, pair.late);
         if (std::isfinite(c)) sums.pair_cosine.add(c);
     }
