@@ -14,13 +14,20 @@ namespace {
 constexpr int64_t token_pairs = 4096;   // per length, spread over its sequences
 constexpr int64_t score_pairs = 16384;  // per length and head
 constexpr int64_t cosine_pairs = 4096;  // per length, head and distance class
+// Per length, head and bin: as many queries for the gaps of their keys as make this number of pairs, within limits.
+constexpr int64_t gap_pairs = int64_t{1} << 20, fewest_gap_queries = 16, most_gap_queries = 1024;
 // Below this mass of a decade, its weights have lost digits to f32 underflow.
 constexpr double least_mass = 1e-20;
 // Below this 1 - cos of f32 vectors, a quotient of angles is rounding error.
 constexpr double least_angle = 1e-4;
 
 // Streams of the sampling.
-enum : uint32_t { token_stream = 0, score_stream = 1, cosine_stream = 2 };  // the last: one per class
+enum : uint32_t {
+    token_stream = 0,
+    score_stream = 1,
+    cosine_stream = 2,
+    gap_stream = 100
+};  // cosines: one per class
 
 double dot(const float* a, const float* b, int64_t n) {
     double sum = 0;
@@ -296,6 +303,122 @@ void add_cosines(const AttentionPass& pass) {
         }
 }
 
+float product(const float* a, const float* b, int64_t n) {
+    constexpr int64_t lanes = 8;
+    float sums[lanes] = {};
+    int64_t c = 0;
+    for (; c + lanes <= n; c += lanes)
+        for (int64_t i = 0; i < lanes; ++i) sums[i] += a[c + i] * b[c + i];
+    for (; c < n; ++c) sums[0] += a[c] * b[c];
+    float sum = 0;
+    for (const float x : sums) sum += x;
+    return sum;
+}
+
+// Logits y of whole queries, attention_spec.h, up to a constant of each query.
+class Logits {
+  public:
+    explicit Logits(const AttentionPass& pass) : pass_(pass) {
+        const AttentionSpec& spec = pass.spec();
+        // Tables by head may be parts of longer rows.
+        const auto take = [&](auto& to, const Tensor& from) {
+            to.resize(static_cast<size_t>(from.count()));
+            for (int64_t r = 0; from && r < from.rows(); ++r)
+                pass.run.ops.download(to.data() + r * from.cols(), from.row_range(r, 1));
+        };
+        take(factor_, spec.row_factor);
+        take(square_, spec.row_square);
+        take(gain_, spec.distance_gain);
+        take(bias_, spec.distance_bias);
+        take(forget_, spec.forget);
+    }
+    // Of head h and the query at row n of the batch, for the keys it sees.
+    std::span<const float> row(int64_t h, int64_t n) {
+        const AttentionSpec& spec = pass_.spec();
+        const auto of_head = [&](const auto& table, const Tensor& shape) {
+            return table.empty() ? nullptr : table.data() + (shape.rows() == 1 ? 0 : h) * shape.cols();
+        };
+        const float *factors = of_head(factor_, spec.row_factor), *gain = of_head(gain_, spec.distance_gain),
+                    *bias = of_head(bias_, spec.distance_bias);
+        const double* forget = of_head(forget_, spec.forget);
+        const float factor = factors != nullptr ? factors[n] : 1;
+        const int64_t keys = pass_.visible(n), last = spec.distance_gain.cols() - 1;
+        row_.resize(static_cast<size_t>(keys));
+        for (int64_t t = 0; t < keys; ++t) {
+            const auto [query, key] = pass_.pair(h, n, t);
+            float y = spec.scale * product(query, key, spec.head_dim);
+            if (spec.softcap > 0) y = spec.softcap * std::tanh(y / spec.softcap);
+            y *= factor;
+            if (gain != nullptr) {
+                const float of_distance = gain[last - t];
+                y = y * (square_.empty()
+                             ? of_distance
+                             : std::sqrt(std::max(0.0f, of_distance + square_[static_cast<size_t>(n)]))) +
+                    bias[last - t];
+            }
+            if (forget != nullptr) y += static_cast<float>(forget[n] - forget[n - t]);
+            row_[static_cast<size_t>(t)] = y;
+        }
+        return row_;
+    }
+
+  private:
+    const AttentionPass& pass_;
+    std::vector<float> factor_, square_, gain_, bias_, row_;
+    std::vector<double> forget_;
+};
+
+// Rows of the batch whose queries see 2^k keys or more but fewer than twice as many, in one sequence: a sample of them.
+std::vector<int64_t> gap_queries(const AttentionPass& pass, int64_t sequence, size_t k) {
+    std::vector<int64_t> all, some;
+    const int64_t first = sequence * pass.run.batch.length;
+    for (int64_t n = first; n < first + pass.run.batch.length; ++n)
+        if (bin_of(pass.visible(n)) == k) all.push_back(n);
+    const int64_t count = static_cast<int64_t>(all.size());
+    const int64_t each = pass.share(std::clamp(gap_pairs >> k, fewest_gap_queries, most_gap_queries));
+    if (count <= each) return all;
+    // One of every stretch of count / each queries.
+    const Rng rng(pass.seed, Purpose::probe, gap_stream + static_cast<uint32_t>(k));
+    for (int64_t p = 0; p < each; ++p) {
+        const double place =
+            static_cast<double>(p) + rng.uniform(static_cast<uint64_t>((pass.first + sequence) * each + p));
+        some.push_back(
+            all[static_cast<size_t>(place * static_cast<double>(count) / static_cast<double>(each))]);
+    }
+    return some;
+}
+
+// Keys near the largest logit. Queries that see one key have no other, and those of broken sticks and of chosen keys no
+// softmax over the keys that they see.
+void add_gaps(const AttentionPass& pass) {
+    const int64_t length = pass.run.batch.length;
+    if (pass.spec().stick_breaking || pass.spec().top_k > 0) return;
+    std::vector<int32_t> document(static_cast<size_t>(pass.run.batch.count()));
+    if (pass.run.batch.doc_start) pass.run.ops.download(document.data(), pass.run.batch.doc_start);
+    Logits logits(pass);
+    for (int64_t s = 0; s < pass.run.batch.sequences; ++s)
+        for (size_t k = 1; k <= bin_of(length); ++k) {
+            const std::vector<int64_t> queries = gap_queries(pass, s, k);
+            for (int64_t h = 0; h < pass.spec().heads && !queries.empty(); ++h) {
+                GapBin& bin = bin_at(pass.sums.heads[static_cast<size_t>(h)].gaps, int64_t{1} << k);
+                for (size_t begin = 0, end = 0; begin < queries.size(); begin = end) {
+                    law::ScaleList sums{};  // of the queries of one document
+                    const auto document_of = [&](size_t i) {
+                        return document[static_cast<size_t>(queries[i])];
+                    };
+                    for (; end < queries.size() && document_of(end) == document_of(begin); ++end) {
+                        const law::RowGaps gaps = law::row_gaps(logits.row(h, queries[end]));
+                        bin.visible.add(static_cast<double>(pass.visible(queries[end])));
+                        for (size_t g = 0; g < gaps.keys.size(); ++g) bin.keys[g].add(gaps.keys[g]);
+                        for (size_t i = 0; i < sums.size(); ++i) sums[i] += gaps.others[i];
+                    }
+                    for (size_t i = 0; i < sums.size(); ++i)
+                        bin.others[i].add(sums[i], static_cast<int64_t>(end - begin));
+                }
+            }
+        }
+}
+
 void add_key_norms(const AttentionPass& pass) {
     const int64_t n = pass.run.batch.count(), d = pass.spec().head_dim;
     pass.sums.keys.resize(static_cast<size_t>(pass.spec().kv_heads));
@@ -338,6 +461,7 @@ void Gatherer::attention(const model::StepContext& run, const model::AttentionVi
     if (view.gates) add_gates(pass);
     add_scores(pass);
     add_cosines(pass);
+    add_gaps(pass);
     add_key_norms(pass);
 }
 

@@ -36,6 +36,28 @@ double Moments::kurtosis() const {
     return fourth / count / std::pow(deviation(), 4);
 }
 
+void DocumentMean::add(double sum_of_document, int64_t rows) {
+    const double m = static_cast<double>(rows);
+    add({sum_of_document, sum_of_document * sum_of_document, sum_of_document * m, m * m, rows, 1});
+}
+
+void DocumentMean::add(const DocumentMean& b) {
+    sum += b.sum, squares += b.squares, products += b.products, sizes += b.sizes;
+    count += b.count, documents += b.documents;
+}
+
+double DocumentMean::error() const {
+    // From the sum of (S - m mean)^2 over documents.
+    const double d = static_cast<double>(documents), off = squares + mean() * (mean() * sizes - 2 * products);
+    return documents < 2 ? NAN : std::sqrt(std::max(0.0, off) * d / (d - 1)) / static_cast<double>(count);
+}
+
+void GapBin::add(const GapBin& b) {
+    visible.add(b.visible);
+    for (size_t g = 0; g < keys.size(); ++g) keys[g].add(b.keys[g]);
+    for (size_t s = 0; s < others.size(); ++s) others[s].add(b.others[s]);
+}
+
 namespace {
 
 constexpr std::array head_means{
@@ -81,6 +103,7 @@ void add_all(std::vector<T>& to, const std::vector<T>& from) {
 
 void HeadSums::add(const HeadSums& b) {
     add_all(bins, b.bins);
+    add_all(gaps, b.gaps);
     scores.insert(scores.end(), b.scores.begin(), b.scores.end());
     for (size_t c = 0; c < distance_classes; ++c) cosines[c].add(b.cosines[c]);
 }
@@ -150,6 +173,14 @@ void pass(Way& way, Sums& sums) {
         way.pass(sums.count);
     } else if constexpr (std::is_same_v<T, Moments>) {
         for (auto* x : {&sums.count, &sums.mean, &sums.second, &sums.third, &sums.fourth}) way.pass(*x);
+    } else if constexpr (std::is_same_v<T, DocumentMean>) {
+        for (auto* x : {&sums.sum, &sums.squares, &sums.products, &sums.sizes}) way.pass(*x);
+        way.pass(sums.count);
+        way.pass(sums.documents);
+    } else if constexpr (std::is_same_v<T, GapBin>) {
+        pass(way, sums.visible);
+        for (auto& mean : sums.keys) pass(way, mean);
+        for (auto& mean : sums.others) pass(way, mean);
     } else if constexpr (std::is_same_v<T, HeadBin>) {
         for (Mean HeadBin::*mean : head_means) pass(way, sums.*mean);
         for (auto& mean : sums.decade_entropy) pass(way, mean);
@@ -159,6 +190,7 @@ void pass(Way& way, Sums& sums) {
         pass(way, sums.logits);
     } else if constexpr (std::is_same_v<T, HeadSums>) {
         pass(way, sums.bins);
+        pass(way, sums.gaps);
         pass(way, sums.scores);
         for (auto& cosines : sums.cosines) pass(way, cosines);
     } else if constexpr (std::is_same_v<T, KeyBin>) {
@@ -225,6 +257,16 @@ struct Writer {
     void put(int64_t head, int64_t bin, const KeyBin& b) const {
         put(head, bin, "key_norm", b.key_norm);
         put(head, bin, "value_norm", b.value_norm);
+    }
+    void put(int64_t head, int64_t bin, const GapBin& b) const {
+        put(head, bin, "gap_visible", b.visible);
+        for (size_t g = 0; g < b.keys.size(); ++g)
+            put(head, bin, fmt::format("gap_keys_{}", law::gap_values[g]), b.keys[g]);
+        for (size_t s = 0; s < b.others.size(); ++s) {
+            const DocumentMean& others = b.others[s];
+            put(head, bin, fmt::format("gap_others_{}", law::gap_scales[s]), others.mean(), others.count);
+            put(head, bin, fmt::format("gap_error_{}", law::gap_scales[s]), others.error(), others.documents);
+        }
     }
     void put(int64_t head, int64_t bin, const HeadBin& b, bool sink, bool gated) const {
         put(head, bin, "inverse_top_weight", b.inverse_top_weight);
@@ -297,6 +339,7 @@ void append_rows(std::vector<ProbeRow>& rows, const LayerSums& sums, int64_t len
         out.put(index, 0, all, sums.sink, sums.gated);
         for (size_t k = 0; k < head.bins.size(); ++k)
             out.put(index, int64_t{1} << k, head.bins[k], sums.sink, sums.gated);
+        for (size_t k = 0; k < head.gaps.size(); ++k) out.put(index, int64_t{1} << k, head.gaps[k]);
         for (size_t c = 0; c < distance_classes; ++c)
             out.put(index, 0, "cosine", head.cosines[c], fmt::format("_{}", distance_class_begin[c]));
         if (head.scores.empty()) continue;

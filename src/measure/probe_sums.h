@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "measure/probe.h"
+#include "law/gap_counts.h"
 #include "kernels/row_statistics.h"
 
 namespace longreach::measure {
@@ -28,6 +29,25 @@ struct Moments {
     double kurtosis() const;  // 3 for a normal distribution
 };
 
+// A mean over rows of documents. Its error takes documents as independent, not their rows.
+struct DocumentMean {
+    double sum = 0;                               // of all rows
+    double squares = 0, products = 0, sizes = 0;  // S^2, S m and m^2 of documents with m rows and the sum S
+    int64_t count = 0, documents = 0;             // count: rows
+    void add(double sum_of_document, int64_t rows);
+    void add(const DocumentMean& other);
+    double mean() const { return sum / static_cast<double>(count); }
+    double error() const;  // standard error; NaN with fewer than two documents
+};
+
+// Sampled queries of one head that share a bin: keys that they see, and law::RowGaps.
+struct GapBin {
+    Mean visible;
+    std::array<Mean, law::gap_values.size()> keys;
+    std::array<DocumentMean, law::gap_scales.size()> others;
+    void add(const GapBin& other);
+};
+
 // The queries of one head that share a bin.
 struct HeadBin {
     static constexpr int decades = distance_classes - 2;  // all but the query itself and the last class
@@ -44,6 +64,7 @@ struct HeadBin {
 
 struct HeadSums {
     std::vector<HeadBin> bins;                      // bin k: 2^k <= n < 2^(k+1)
+    std::vector<GapBin> gaps;                       // likewise
     std::vector<double> scores;                     // sampled z
     std::array<Moments, distance_classes> cosines;  // of sampled queries and keys
     HeadBin& bin(int64_t visible);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "law/gap_counts.h"
 #include "measure/probe_layer.h"
 
 using namespace longreach;
@@ -297,4 +298,137 @@ TEST_CASE("the k-th largest weight over the next: a mean of r / k in the limit, 
     for (int k = 1; k <= 4; ++k)
         CHECK(std::abs(sum[k] - expected_gap(n, k)) <=
               5 * std::sqrt((squares[k] - sum[k] * sum[k]) / (rows - 1)));
+}
+
+TEST_CASE("gap counts: keys near the largest logit, whatever a score is made of") {
+    constexpr int64_t length = 70, heads = 4;
+    for (const int part : {0, 1, 2, 3, 4}) {
+        CAPTURE(part);
+        Layer layer(2, length, heads);
+        layer.spec.kv_heads = 2;
+        layer.spec.scale = 1.5f;
+        Ints start(2, length);
+        for (int64_t i = 0; i < 2 * length; ++i)
+            start[i] = i % length >= 50 ? 50 : 0;  // a document begins at 50
+        layer.spec.row_start = start.tensor();
+        if (part == 1) layer.spec.softcap = 2;
+        if (part == 2) layer.scale_rows([](double n) { return 0.3 * std::log(n); });
+        if (part >= 3)
+            layer.by_distance([](double t) { return 1 + 0.01 * t; }, [](double t) { return -0.05 * t; });
+        Floats square(1, 2 * length);
+        for (int64_t i = 0; i < 2 * length; ++i) square[i] = 0.02f * static_cast<float>(i);
+        if (part == 4) layer.spec.row_square = square.vector();
+        Doubles sums(heads, 2 * length);
+        for (int64_t i = 0; i < sums.count(); ++i)
+            sums[i] = 0.02 * double(i % (2 * length)) * double(1 + i % 3);
+        Floats minus(2 * length, heads * Layer::channels);
+        for (int64_t i = 0; i < minus.count(); ++i) minus[i] = -layer.k[i];
+        if (part == 0) layer.spec.forget = sums.tensor();
+        if (part == 1) {
+            layer.spec.far_queries = layer.q.tensor();
+            layer.spec.far_keys = minus.tensor();
+            layer.spec.far_from = 20;
+        }
+        const auto logit = [&](int64_t h, int64_t n, int64_t t) {
+            const double key = layer.k.at(n - t, h / 2 * Layer::channels + n % length % Layer::channels);
+            double y = 1.5 * (part == 1 && t >= 20 ? -key : key);
+            if (part == 1) y = 2 * std::tanh(y / 2);
+            if (part == 2) y *= 0.3 * std::log(double(n % length + 1));
+            if (part == 3) y *= 1 + 0.01 * double(t);
+            if (part == 4) y *= std::sqrt(1 + 0.01 * double(t) + 0.02 * double(n));
+            if (part >= 3) y -= 0.05 * double(t);
+            return part == 0 ? y - sums.at(h, n - t) : y;
+        };
+        const auto rows = rows_of(layer);
+        for (int64_t h = 0; h < heads; ++h)
+            for (int64_t bin = 2; bin <= 32; bin *= 2) {
+                double queries = 0, visible = 0;
+                // Gaps are differences of f32 numbers below 100: a key within 1e-4 of a limit may fall on either side.
+                std::array<double, law::gap_values.size()> fewest{}, most{};
+                law::ScaleList others{};
+                for (int64_t n = 0; n < 2 * length; ++n) {
+                    const int64_t seen = n % length - start[n] + 1;
+                    if (seen < bin || seen >= 2 * bin) continue;
+                    queries += 1, visible += double(seen);
+                    double largest = -1e30;
+                    for (int64_t t = 0; t < seen; ++t) largest = std::max(largest, logit(h, n, t));
+                    for (size_t i = 0; i < others.size(); ++i)
+                        for (int64_t t = 0; t < seen; ++t)
+                            others[i] += std::exp(law::gap_scales[i] * (logit(h, n, t) - largest));
+                    for (int64_t t = 0; t < seen; ++t)
+                        for (size_t g = 0; g < most.size(); ++g) {
+                            const double beyond = largest - logit(h, n, t) - law::gap_values[g];
+                            fewest[g] += beyond <= -1e-4 ? 1 : 0;
+                            most[g] += beyond <= 1e-4 ? 1 : 0;
+                        }
+                }
+                CAPTURE(bin);
+                CHECK(rows.at({h, "gap_visible", bin}).value == doctest::Approx(visible / queries));
+                for (size_t g = 0; g < most.size(); ++g) {
+                    const measure::ProbeRow& row =
+                        rows.at({h, fmt::format("gap_keys_{}", law::gap_values[g]), bin});
+                    CHECK(row.count == int64_t(queries));
+                    CHECK(row.value >= fewest[g] / queries - 1e-9);
+                    CHECK(row.value <= most[g] / queries + 1e-9);
+                }
+                // A gap is off by 1e-5, times a scale of at most 64.
+                for (size_t i = 0; i < others.size(); ++i)
+                    CHECK(rows.at({h, fmt::format("gap_others_{}", law::gap_scales[i]), bin}).value ==
+                          doctest::Approx(others[i] / queries - 1).epsilon(1e-3));
+            }
+        CHECK(rows.count({0, "gap_visible", 1}) == 0);  // no other key
+        CHECK(rows.count({0, "gap_visible", 0}) == 0);
+    }
+}
+
+TEST_CASE("gap counts: no softmax over the visible keys, no counts") {
+    Layer layer(1, 40, 1);
+    CHECK(rows_of(layer).count({0, "gap_others_1", 16}) == 1);
+    layer.spec.stick_breaking = true;
+    CHECK(rows_of(layer).count({0, "gap_others_1", 16}) == 0);
+}
+
+TEST_CASE("the other keys' weights over the largest are 1 / max P - 1; a sample of queries stands for all") {
+    Layer layer(4, 1039, 8);
+    const auto rows = rows_of(layer);
+    for (int64_t h = 0; h < 8; ++h)
+        for (const int64_t bin : {32, 128, 512}) {
+            const measure::ProbeRow &others = rows.at({h, "gap_others_1", bin}),
+                                    &error = rows.at({h, "gap_error_1", bin});
+            const double exact = rows.at({h, "inverse_top_weight", bin}).value - 1;
+            CAPTURE(bin);
+            CHECK(others.count == 4 * std::min<int64_t>(bin, 256));
+            CHECK(error.count == 4);
+            // Half of the queries of 512: of each two neighbours, one.
+            CHECK(others.value == doctest::Approx(exact).epsilon(bin < 512 ? 1e-5 : 0.05));
+        }
+}
+
+TEST_CASE("the error of a mean over documents is that of their sums, not of their rows") {
+    // Ten documents whose rows are all alike: ten values, however many rows each has.
+    measure::DocumentMean alike, parts;
+    const std::vector<double> values{1, 4, 2, 8, 5, 7, 1, 3, 3, 6};
+    double mean = 0, squares = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+        alike.add(20 * values[i], 20);
+        measure::DocumentMean part;
+        part.add(20 * values[i], 20);
+        parts.add(part);
+        mean += values[i] / 10;
+    }
+    for (const double v : values) squares += (v - mean) * (v - mean);
+    CHECK(alike.mean() == doctest::Approx(mean));
+    CHECK(alike.error() == doctest::Approx(std::sqrt(squares / 9 / 10)));
+    CHECK(parts.error() == alike.error());
+    CHECK(alike.count == 200);
+    measure::DocumentMean one;
+    one.add(5, 3);
+    CHECK(std::isnan(one.error()));
+    // Documents of different sizes: against the delta method for a ratio, term by term.
+    measure::DocumentMean ratio;
+    const std::vector<std::pair<double, int64_t>> documents{{3, 1}, {8, 4}, {1, 2}, {30, 9}};
+    double off = 0;
+    for (const auto& [sum, rows] : documents) ratio.add(sum, rows);
+    for (const auto& [sum, rows] : documents) off += std::pow(sum - 42.0 / 16 * double(rows), 2);
+    CHECK(ratio.error() == doctest::Approx(std::sqrt(off * 4 / 3) / 16));
 }

@@ -291,6 +291,12 @@ TEST_CASE("sums of a layer travel as numbers and come back the same; a list that
     bin.logits = {3, 1, 2, -1, 5};
     const auto moments = [&] { return measure::Moments{3, rng.normal(next++), 2, 0, 1}; };
     for (measure::Moments& m : layers[1].heads[1].cosines) m = moments();
+    layers[1].heads[1].gaps.resize(3);
+    measure::GapBin& gaps = layers[1].heads[1].gaps[2];
+    gaps.visible = mean();
+    for (measure::Mean& m : gaps.keys) m = mean();
+    for (measure::DocumentMean& m : gaps.others)
+        for (int64_t rows = 1; rows < 4; ++rows) m.add(rng.normal(next++), rows);
     layers[2].states.resize(2);
     layers[2].states[1] = {{{mean(), mean(), mean()}, {mean(), mean(), mean()}}, {mean(), mean()}};
     layers[1].keys = {{}, {{moments(), moments()}, {moments(), moments()}}};
