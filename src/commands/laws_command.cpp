@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "commands/commands.h"
 #include "commands/laws_angle.h"
+#include "commands/laws_gaps.h"
 #include "commands/laws_markdown.h"
 #include "io/file.h"
 #include "io/result_file.h"
@@ -20,7 +21,7 @@ struct LawsArguments {
     law::ModelNumbers model;
     int64_t samples = 20;
     uint64_t seed = 1;
-    std::string angle, out;
+    std::string angle, from, out;
     bool replace = false, language = false, markdown = false;
 };
 
@@ -231,6 +232,12 @@ ExitCode laws(LawsArguments options) {
         return ExitCode::ok;
     }
     const table::Terminal terminal = table::Terminal::standard_output();
+    if (!options.from.empty()) {
+        const GapLaws fitted = gap_laws(options.from);
+        show_gap_laws(fitted, terminal);
+        save(options, {fitted.table}, {}, {});
+        return ExitCode::ok;
+    }
     if (options.stages.size() == 1 && options.angle.empty() && law::find_angle(options.stages[0]) != nullptr)
         std::swap(options.angle, options.stages[0]);
     if (options.stages.empty() && options.angle.empty()) {
@@ -283,6 +290,14 @@ void add_laws_command(Command& program) {
                                          "Print the names, operators, functions and limits of formulas")
                                    .excludes(of_law)
                                    .excludes(of_angle);
+    command
+        .option(
+            "--from", options->from,
+            "A run directory or RUN/eval/LABEL: how its scores must grow with the number of keys, by the gap "
+            "counts of longreach probe")
+        .excludes(of_law)
+        .excludes(of_angle)
+        .excludes(of_language);
     command.flag("--markdown", options->markdown, "Print laws and angles with a name as Markdown tables")
         .excludes(of_law)
         .excludes(of_angle)

@@ -1,7 +1,12 @@
 // longreach laws: what it refuses, and how.
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "commands/process.h"
+#include "law/gap_counts.h"
+#include "measure/probe.h"
+#include "train/tiny_run.h"
 
 using namespace longreach;
 using namespace longreach::test;
@@ -86,4 +91,73 @@ TEST_CASE("laws: configs/README.md and configs/LANGUAGE.md hold the tables that 
     in_page("--markdown", "/README.md");
     in_page("--language", "/LANGUAGE.md");
     CHECK(refusal({"--language", "logn"}).find("excludes") != std::string::npos);
+}
+
+namespace {
+
+// A probe of two heads for which C(n, s) - 1 = (c f(n) / s)^2: every level has the scale f(n) times a constant.
+std::string probe_of(int64_t longest, const std::function<double(double)>& f, bool errors) {
+    std::string csv = measure::probe_file.header() + "\n";
+    for (int64_t head = 0; head < 2; ++head)
+        for (int64_t bin = 2; bin <= longest; bin *= 2) {
+            const double n = 1.5 * double(bin), c = 1 + 0.1 * double(head);
+            const auto put = [&](const std::string& name, double value) {
+                csv += measure::probe_file.line({longest, 3, head, bin, name, value, 64, 12}) + "\n";
+            };
+            put("gap_visible", n);
+            for (const double s : law::gap_scales) {
+                const double others = std::min(n - 1, std::pow(c * f(n) / s, 2));
+                put(fmt::format("gap_others_{}", s), others);
+                if (errors) put(fmt::format("gap_error_{}", s), 0.01 * others);
+            }
+        }
+    return csv;
+}
+
+}  // namespace
+
+TEST_CASE("laws --from: the exponents of a probe, and a score that eval takes") {
+    const TempDir dir, output;
+    make_corpus(dir / "data");
+    put(dir / "config.json", tiny_config(dir.path(), "done"));
+    REQUIRE(run(output, {"train", dir / "config.json", "--set", "model.train_context=32"}).code == 0);
+    const auto from = [&](const std::string& path) { return run(output, {"laws", "--from", dir / path}); };
+    Finished f = from("done");
+    CHECK(f.code == 3);
+    CHECK(contains(
+        f.err, "hold no gap counts in probe.csv\nhint: longreach probe " + (dir / "done") + " --lengths"));
+    CHECK(from("nowhere").code == 3);
+
+    REQUIRE(
+        run(output, {"probe", dir / "done", "--lengths", "128", "--set", "data.document_mask=false"}).code ==
+        0);
+    CHECK(contains(get(dir / "done/eval/plain/probe.csv"), ",gap_others_0.125,"));
+
+    io::make_directories(dir / "done/eval/made");
+    const auto root = [](double n) { return std::sqrt(2 * std::log(n)); };
+    put(dir / "done/eval/made/probe.csv", probe_of(4096, root, true));
+    f = from("done/eval/made");
+    CAPTURE(f.out);
+    CAPTURE(f.err);
+    REQUIRE(f.code == 0);
+    CHECK(contains(f.out, "step 12, in contexts of 4,096 tokens, trained at 32\n"));
+    CHECK(contains(f.out, "kept: p = 0.50 [0.50, 0.50], mean of 2 heads\ncritical: p = 0.50 ["));
+    const size_t at = f.out.find("\"score\": \"") + 10;
+    const std::string score = f.out.substr(at, f.out.find('"', at) - at);
+    CHECK(score == "z * max(1, (log(n)/log(L))^0.5)");
+    CHECK(run(output, {"eval", dir / "done", "--lengths", "64", "--set", "eval.score=" + score}).code == 0);
+    // Less and less attention to the largest keys is needed where their number falls with n.
+    put(dir / "done/eval/made/probe.csv", probe_of(
+                                              4096, [](double n) { return 6 / std::log(n); }, false));
+    f = from("done/eval/made");
+    CHECK(f.code == 0);
+    CHECK(contains(f.out, "\"score\": \"z * min(1, (log(n)/log(L))^-1)\""));
+    // Contexts too short for a kept exponent, and for any.
+    put(dir / "done/eval/made/probe.csv", probe_of(128, root, true));
+    CHECK(from("done/eval/made").code == 0);
+    put(dir / "done/eval/made/probe.csv", probe_of(64, root, true));
+    f = from("done/eval/made");
+    CHECK(f.code == 3);
+    CHECK(contains(f.err, "no head has counts at three numbers of keys"));
+    CHECK(contains(refusal({"--from", dir / "done", "logn"}), "excludes"));
 }
