@@ -71,10 +71,11 @@ class StepBench {
     double flops() const { return model_.training_flops_per_token(context_) * static_cast<double>(tokens_); }
 
   private:
-    // One micro-batch of the config, in whole sequences of the context length.
+    // A micro-batch where the config gives its size, else a step, in whole sequences of the context length.
     static int64_t step_tokens(const train::Experiment& e, int64_t context) {
-        const int64_t micro = e.resolved_stages().back().micro_tokens;
-        return std::max<int64_t>(1, micro / context) * context;
+        const train::Stage stage = e.resolved_stages().back();
+        const int64_t tokens = e.batch.micro_tokens > 0 ? stage.micro_tokens : stage.tokens_per_step;
+        return std::max<int64_t>(1, tokens / context) * context;
     }
     void plan() {
         arena_.group("bench");

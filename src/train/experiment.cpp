@@ -85,12 +85,22 @@ void WindowWarmupConfig::fields(config::Fields& f) {
 void BatchConfig::fields(config::Fields& f) {
     f.integer("tokens", tokens, {.min = 1, .max = most_batch_tokens, .tokens = true},
               {"tokens per optimiser step"});
-    f.integer("micro_tokens", micro_tokens, {.min = 0, .max = most_batch_tokens, .tokens = true},
-              {"tokens per forward and backward pass; smaller needs less memory; 0: as many as tokens"});
+    f.integer(
+        "micro_tokens", micro_tokens, {.min = 0, .max = most_batch_tokens, .tokens = true},
+        {"tokens per forward and backward pass; smaller needs less memory; 0: a step in as many passes as its "
+         "gradient has leaves, at least one sequence each, so that any number of ranks gives the same bits"});
     f.integer(
         "leaves", leaves, {.min = 1, .max = 4096},
         {"a power of two: the most partial sums of a step's gradient that are added as a tree, and the most "
          "ranks that a run may have"});
+}
+
+int64_t BatchConfig::micro_of(int64_t step_tokens, int64_t context) const {
+    if (micro_tokens > 0) return micro_tokens;
+    const int64_t sequences = step_tokens / context;
+    int64_t each = std::max<int64_t>(1, sequences / leaves);
+    while (sequences % each != 0) --each;
+    return each * context;
 }
 
 void LossConfig::fields(config::Fields& f) {
@@ -150,6 +160,7 @@ void SystemConfig::fields(config::Fields& f) {
     f.choice<Device>("device", device,
                      {{Device::automatic, "auto", "a GPU when one answers, else the CPU"},
                       {Device::cpu, "cpu"},
+                      {Device::cuda, "gpu", "as cuda"},
                       {Device::cuda, "cuda"}},
                      {"where the run happens", true});
     f.choice<PrecisionChoice>(
@@ -263,16 +274,16 @@ bool Experiment::check_stages(config::Problems& p, bool windowed) const {
         if ((s.steps > 0) == (s.tokens > 0)) p.add(path, "needs exactly one of steps and tokens, above zero");
         const int64_t per_step = s.batch_tokens > 0 ? s.batch_tokens : batch.tokens;
         const std::string per_step_path = s.batch_tokens > 0 ? path + ".batch_tokens" : "batch.tokens";
-        const int64_t micro = batch.micro_tokens > 0 ? batch.micro_tokens : per_step;
+        const int64_t micro = batch.micro_tokens;
         const bool divides = per_step % s.context == 0;  // else the context is the problem, once
         if (!divides)
             p.add(path + ".context",
                   fmt::format("{} does not divide the {} tokens of a step", s.context, per_step),
                   per_step_path);
-        if (batch.micro_tokens > 0 && per_step % micro != 0)
+        if (micro > 0 && per_step % micro != 0)
             p.add("batch.micro_tokens",
                   fmt::format("{} does not divide the {} tokens of a step", micro, per_step), per_step_path);
-        if (divides && batch.micro_tokens > 0 && micro % s.context != 0)
+        if (divides && micro > 0 && micro % s.context != 0)
             p.add("batch.micro_tokens",
                   fmt::format("{} is not a multiple of the context {}", micro, s.context), path + ".context");
         if (divides && block % s.context != 0)
@@ -504,7 +515,7 @@ std::vector<Stage> Experiment::resolved_stages() const {
         r.first_token = token;
         r.context = s.context;
         r.tokens_per_step = s.batch_tokens > 0 ? s.batch_tokens : batch.tokens;
-        r.micro_tokens = batch.micro_tokens > 0 ? batch.micro_tokens : r.tokens_per_step;
+        r.micro_tokens = batch.micro_of(r.tokens_per_step, r.context);
         r.steps = s.steps > 0 ? s.steps : (s.tokens + r.tokens_per_step - 1) / r.tokens_per_step;
         r.window = s.window;
         r.lr = s.lr;
