@@ -23,6 +23,7 @@ enum class Purpose : uint32_t {
     probe = 9,
     sampling = 10,
     mixture = 11,
+    positions = 12,
 };
 
 using Philox4 = std::array<uint32_t, 4>;

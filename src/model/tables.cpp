@@ -23,6 +23,24 @@ const T* at(const std::vector<T>& all, int index) {
     return index < 0 ? nullptr : &all[static_cast<size_t>(index)];
 }
 
+// cos and sin of the angles of all pairs at positions below `rows`, times the lengths of pair m by position, if it has any.
+template <class LengthsOf>
+CosineRows cosine_rows(const std::vector<law::Formula>& angles, int64_t rows, const LengthsOf& lengths_of) {
+    const size_t pairs = angles.size();
+    CosineRows out{std::vector<float>(static_cast<size_t>(rows) * pairs), {}};
+    out.sine.resize(out.cosine.size());
+    for (size_t m = 0; m < pairs; ++m) {
+        const std::vector<double> of_pair = law::tabulate(angles[m], law::Variable::p, 0, rows, {});
+        const std::vector<double> lengths = lengths_of(m);
+        for (size_t p = 0; p < of_pair.size(); ++p) {
+            const double length = lengths.empty() ? 1 : lengths[p];
+            out.cosine[p * pairs + m] = static_cast<float>(length * std::cos(of_pair[p]));
+            out.sine[p * pairs + m] = static_cast<float>(length * std::sin(of_pair[p]));
+        }
+    }
+    return out;
+}
+
 }  // namespace
 
 Tables::Tables(const ModelConfig& config, int64_t rows, const PostHocConfig& post_hoc)
@@ -233,19 +251,13 @@ void Tables::fill_rotary(Ops& ops, Rotary& rotary, law::Angle angle, int64_t len
         return growth;
     };
     const auto fill = [&](const Rotation& to, const std::vector<law::Formula>& angles, double sign) {
-        const size_t pairs = angles.size();
-        std::vector<float> cosine(static_cast<size_t>(rows_) * pairs), sine(cosine.size());
-        for (size_t m = 0; m < pairs; ++m) {
-            const std::vector<double> of_pair = law::tabulate(angles[m], law::Variable::p, 0, rows_, {});
-            const std::vector<double> growth = angle.growth.empty() ? std::vector<double>() : growth_of(m);
-            for (size_t p = 0; p < of_pair.size(); ++p) {
-                const double grown = growth.empty() ? 1 : std::exp(sign * growth[p]);
-                cosine[p * pairs + m] = static_cast<float>(grown * std::cos(of_pair[p]));
-                sine[p * pairs + m] = static_cast<float>(grown * std::sin(of_pair[p]));
-            }
-        }
-        ops.upload(to.cosine, cosine.data());
-        ops.upload(to.sine, sine.data());
+        const CosineRows rows = cosine_rows(angles, rows_, [&](size_t m) {
+            std::vector<double> lengths = angle.growth.empty() ? std::vector<double>() : growth_of(m);
+            for (double& g : lengths) g = std::exp(sign * g);
+            return lengths;
+        });
+        ops.upload(to.cosine, rows.cosine.data());
+        ops.upload(to.sine, rows.sine.data());
     };
     fill(rotary.queries, angle.near, 1);
     if (!angle.growth.empty()) fill(rotary.keys, angle.near, -1);
@@ -255,6 +267,28 @@ void Tables::fill_rotary(Ops& ops, Rotary& rotary, law::Angle angle, int64_t len
     }
     rotary.angle = std::move(angle);
     rotary.length = length;
+    rotary.placed = false;
+}
+
+void Tables::place(Ops& ops, std::span<const int64_t> positions, int64_t range) {
+    for (Rotary& r : rotary_) {
+        check(r.trained.growth.empty(), "drawn positions of an angle with growth");
+        const size_t pairs = r.trained.near.size();
+        if (r.all.cosine.size() != static_cast<size_t>(range) * pairs)
+            r.all = cosine_rows(r.trained.near, range, [](size_t) { return std::vector<double>(); });
+        const auto gather = [&](const Tensor& to, const std::vector<float>& all) {
+            std::vector<float> rows;
+            rows.reserve(positions.size() * pairs);
+            for (const int64_t p : positions) {
+                const auto row = all.begin() + p * static_cast<int64_t>(pairs);
+                rows.insert(rows.end(), row, row + static_cast<int64_t>(pairs));
+            }
+            ops.upload(to.row_range(0, static_cast<int64_t>(positions.size())), rows.data());
+        };
+        gather(r.queries.cosine, r.all.cosine);
+        gather(r.queries.sine, r.all.sine);
+        r.placed = true;
+    }
 }
 
 void Tables::fill_output(Ops& ops, const OutputFactors& factors) const {
@@ -304,7 +338,8 @@ void Tables::use_length(Ops& ops, int64_t length, int64_t stage_window) {
                                ? changed_angle(config_, r.layer, post_hoc_, length)
                                : r.trained;
         const int64_t longest = std::max(length, config_.train_context);
-        if (angle.key() == r.angle.key() && (angle.growth.empty() || r.length == longest)) continue;
+        if (!r.placed && angle.key() == r.angle.key() && (angle.growth.empty() || r.length == longest))
+            continue;
         fill_rotary(ops, r, std::move(angle), longest);
     }
     for (Score& s : scores_)

@@ -8,6 +8,7 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,11 @@ struct Rotation {
         const int64_t rows = cosine.rows() - position;
         return {cosine.row_range(position, rows), sine.row_range(position, rows)};
     }
+};
+
+// The same on the host, row by row.
+struct CosineRows {
+    std::vector<float> cosine, sine;
 };
 
 // What one program of a law reads (law::CompiledTable). By number of keys, entry n - 1 is in column n - 1; by distance,
@@ -76,6 +82,8 @@ class Tables {
     void fill(Ops& ops);  // after the arena is committed; with the values of training
     // Refills tables for sequences of `length`. stage_window: see LayerChoice.
     void use_length(Ops& ops, int64_t length, int64_t stage_window = 0);
+    // Until use_length: row i of the tables of rotations is that of positions[i], rising and below `range`. Not with growth.
+    void place(Ops& ops, std::span<const int64_t> positions, int64_t range);
     // The T of laws, for a pass of training; the tables of rotations stay.
     void train_at(Ops& ops, int64_t length) { set_length(ops, length); }
     // Of the length in use; after plan().
@@ -92,6 +100,8 @@ class Tables {
         Rotation queries{}, keys{}, far_queries{}, far_keys{};
         law::Angle angle{};  // from which they are filled now
         int64_t length = 0;  // for which; it matters to growth alone
+        CosineRows all{};    // of place(): all positions of its range
+        bool placed = false;
     };
     // Factors of attention's output by position.
     struct OutputFactors {

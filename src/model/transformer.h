@@ -36,6 +36,10 @@ class Transformer {
     // Prepares forward() for sequences of this length. 0 restores the tables of
     // training, which forward_backward() requires.
     void use_length(Ops& ops, int64_t length);
+    // For the next steps of training, until use_length: row i of every sequence has positions[i] below `range`.
+    void place(Ops& ops, std::span<const int64_t> positions, int64_t range) {
+        tables_.place(ops, positions, range);
+    }
     // Reserve activations. Training keeps those of every layer; evaluation reuses one layer's memory for all
     // layers, so its memory is linear in tokens and independent of depth. Both may be planned over the same
     // memory, because neither keeps anything between calls.

@@ -191,6 +191,7 @@ void Experiment::fields(config::Fields& f) {
     f.section("window_warmup", window_warmup, {"windows that grow with the steps"});
     f.section("batch", batch, {"tokens per step"});
     f.section("loss", loss, {"what a training loss counts"});
+    f.section("positions", positions, {"positions of training sequences"});
     f.section("optimizer", optimizer, {"how weights move"});
     f.section("train", train, {"what a run does about trouble"});
     f.section("eval", eval, {"losses by context length"});
@@ -418,6 +419,7 @@ void Experiment::check_layers(config::Problems& p) const {
         p.no_effect("eval.top_k", "no layer attends", "model.attention.mixer");
     if (!uses_context && model.train_context != stages.back().context)
         p.no_effect("model.train_context", "no formula uses it", "model.attention.score");
+    check_positions(positions, model, block_tokens(), p);
     check_rope(p);
 }
 

@@ -12,6 +12,7 @@
 #include "model/model_config.h"
 #include "optim/optimizer_config.h"
 #include "train/parallel_config.h"
+#include "train/positions.h"
 #include "train/spike.h"
 
 namespace longreach::train {
@@ -114,6 +115,7 @@ struct Experiment {
     WindowWarmupConfig window_warmup;
     BatchConfig batch;
     LossConfig loss;
+    PositionsConfig positions;
     optim::OptimizerConfig optimizer;
     TrainConfig train;
     eval::EvalConfig eval;

@@ -227,6 +227,9 @@ StepOutcome Stepper::step() {
     if (state.step == stage.first_step) state.spike_window = {};
     request_until(state.step + 2);
     session_.model.set_stage_window(e.window_at(state.step));
+    if (e.positions.range > 0)
+        session_.model.place(session_.ops, e.positions.drawn(e.data_seed(), state.step, stage.context),
+                             e.positions.range);
     const Gradient gradient = measure(stage, *loader_);
 
     StepOutcome outcome;

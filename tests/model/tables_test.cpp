@@ -58,6 +58,26 @@ TEST_CASE("tables on the device: cos and sin by position, gain and bias by dista
     }
 }
 
+TEST_CASE("placed tokens have the angles of their positions, until tables of a length take their place") {
+    model::ModelConfig m = tiny_model();
+    PlannedTables planned(m, 50);
+    m.attention.angle = "(3*p + 1)*base^(-2*m/d)";
+    m.attention.params["base"].init = 10000;
+    const PlannedTables written(m, 50);
+    const auto tables = [](const PlannedTables& of) {
+        const model::Rotation queries = of.tables.layer(0).queries;
+        return std::pair{of.read(queries.cosine), of.read(queries.sine)};
+    };
+    const auto plain = tables(planned);
+    std::vector<int64_t> positions(50);
+    for (size_t i = 0; i < 50; ++i) positions[i] = static_cast<int64_t>(3 * i + 1);
+    planned.tables.place(*planned.ops, positions, 200);
+    CHECK(tables(planned) == tables(written));
+    CHECK(tables(planned) != plain);
+    planned.tables.use_length(*planned.ops, 0);
+    CHECK(tables(planned) == plain);
+}
+
 TEST_CASE("rotary scores depend on the difference of positions alone") {
     // In the f32 tables: turning by i - j in one step or as R_i^T R_j. Each entry is off by half an ulp of 1
     // at most, so a product of two by 2 u and their sum by 4 u.

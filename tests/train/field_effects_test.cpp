@@ -116,6 +116,8 @@ std::vector<Effect> listed_effects() {
         attention({"angle_scaling.kind=yarn", "angle_scaling.original_context=16", "angle_scaling.fast=2",
                    "angle_scaling.slow=0.25", "params.base.init=30"});
     const Overrides windowed = attention({"window=8"});
+    const Overrides warmup{windowed[0], "window_warmup.to=8", "window_warmup.from=1",
+                           "window_warmup.multiple=1"};
     const Overrides latent = attention({"qk.kind=none", "latent.width=8", "latent.shared=4"});
     const Overrides long_eval{"eval.lengths=[16,64]"};
     const auto rope = [](std::initializer_list<const char*> settings) {
@@ -262,14 +264,8 @@ std::vector<Effect> listed_effects() {
          {"window_warmup.to=8", "window_warmup.from=1", "window_warmup.multiple=1"},
          Seen::metrics,
          windowed},
-        {"window_warmup.from",
-         {"window_warmup.from=4"},
-         Seen::metrics,
-         {windowed[0], "window_warmup.to=8", "window_warmup.from=1", "window_warmup.multiple=1"}},
-        {"window_warmup.multiple",
-         {"window_warmup.multiple=3"},
-         Seen::metrics,
-         {windowed[0], "window_warmup.to=8", "window_warmup.from=1", "window_warmup.multiple=1"}},
+        {"window_warmup.from", {"window_warmup.from=4"}, Seen::metrics, warmup},
+        {"window_warmup.multiple", {"window_warmup.multiple=3"}, Seen::metrics, warmup},
         {"batch.tokens", {"batch.tokens=256"}},
         {"batch.micro_tokens", {"batch.micro_tokens=64"}, Seen::plan, {"eval.batch_tokens=64"}},
         {"optimizer.matrices", adam, Seen::moments},
@@ -328,6 +324,7 @@ std::vector<Effect> listed_effects() {
         {"eval.batch_tokens", {"eval.batch_tokens=256"}, Seen::plan},
         {"batch.leaves", {"batch.leaves=1"}, Seen::weights},
         {"loss.weight", {"loss.weight=tanh(p/10)"}},
+        {"positions.range", {"positions.range=64"}},
         {"parallel.shard_optimizer", {"parallel.shard_optimizer=false"}, Seen::rank_plan},
         {"parallel.reduction", {"parallel.reduction=all_reduce"}, Seen::rank_plan},
         {"parallel.timeout", {"parallel.timeout=30"}, Seen::patience},

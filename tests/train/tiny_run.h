@@ -84,7 +84,8 @@ inline std::vector<std::string> many_variants() {
             "model.residual.backout=0",
             "eval.rope.kind=rerope",
             "eval.rope.layers=all",
-            "loss.weight=tanh(p/10)"};
+            "loss.weight=tanh(p/10)",
+            "positions.range=100"};
 }
 
 // Keys and values made of latents, clipped, which exclude some of the variants above.

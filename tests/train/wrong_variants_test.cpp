@@ -427,6 +427,13 @@ TEST_CASE("wrong variants: training and evaluation") {
         {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn"}}, "model": {"attention": {"score": "logn"}}})",
          "eval.rope.scale (c.json:1:55): clip_logn is for models whose scores do not already grow with n; "
          "see model.attention.score (c.json:1:103)"},
+        {R"({"stages": [{"steps": 1}], "positions": {"range": 512}})",
+         "positions.range (c.json:1:51): a sequence has 1024 positions, more than 512; see stages (c.json:1:12)"},
+        {R"({"stages": [{"steps": 1}], "positions": {"range": 4096}, "model": {"attention": {"angle": "nope"}}})",
+         "positions.range (c.json:1:51): has no effect: no layer has an angle; see model.attention.angle (c.json:1:91)"},
+        {R"({"stages": [{"steps": 1}], "positions": {"range": 4096}, "model": {"attention": {"angle": "xpos"}}})",
+         "model.attention.angle (c.json:1:91): lengths that grow with the position need positions that follow each "
+         "other; see positions.range (c.json:1:51)"},
         {R"({"stages": [{"steps": 1}], "window_warmup": {"to": 256}})",
          "window_warmup.to (c.json:1:52): has no effect: no layer has a window; see model.attention.window "
          "(default)"},
