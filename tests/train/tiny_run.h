@@ -85,7 +85,7 @@ inline std::vector<std::string> many_variants() {
             "eval.rope.kind=rerope",
             "eval.rope.layers=all",
             "loss.weight=tanh(p/10)",
-            "positions.range=100"};
+            "positions.range=1000"};
 }
 
 // Keys and values made of latents, clipped, which exclude some of the variants above.
