@@ -104,8 +104,8 @@ constexpr int heads = 16, rows_in_all = 65536, first_bin = 4, last_bin = 15;  //
 // Fewer rows where they are longer.
 int64_t rows_of_bin(int k) {
     double all = 0;
-    for (int i = first_bin; i <= last_bin; ++i) all += std::exp2(-i / 2.0);
-    return std::llround(rows_in_all / heads * std::exp2(-k / 2.0) / all);
+    for (int i = first_bin; i <= last_bin; ++i) all += std::exp2(-0.75 * i);
+    return std::llround(rows_in_all / heads * std::exp2(-0.75 * k) / all);
 }
 
 // Fills a row with logits; `uniform` gives numbers of [0, 1).
@@ -127,7 +127,7 @@ void simplex(std::span<float> row, const std::function<double()>& uniform) {
 // What a probe of 16 heads would count: rows of any n in each bin, and their spread.
 std::vector<std::vector<law::GapMeans>> counted(const Draw& draw) {
     uint64_t state = 1;
-    const auto uniform = [&] {  // splitmix64: 70 million numbers in a second
+    const auto uniform = [&] {  // splitmix64: there are 24 million numbers of each kind
         uint64_t x = state += 0x9e3779b97f4a7c15;
         x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
         x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
