@@ -29,9 +29,9 @@ inline double check_model(const SmallModel& small, const std::vector<std::string
     const auto first = make_fixture(small, {.threads = 1, .isa = isas.front()});
     const Expected expected(small.config, first->named_weights(), example, coordinates_per_tensor);
     if (every_gradient)
-        for (const auto& [name, size] : expected.parts()) {
-            CAPTURE(name);
-            CHECK(size > 0);
+        for (const auto& part : expected.parts()) {
+            CAPTURE(part.first);
+            CHECK(part.second > 0);
         }
     double worst = 0;
     for (const std::string& isa : isas) {

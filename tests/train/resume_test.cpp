@@ -11,6 +11,7 @@
 #include "eval/tables.h"
 #include "io/manifest.h"
 #include "io/safetensors.h"
+#include "model/registry.h"
 #include "train/interpose.h"
 #include "sweep/sweep_plan.h"
 #include "train/tiny_run.h"
@@ -219,22 +220,22 @@ TEST_CASE("resume: a mixture whose weights change with the stage, at any number 
 }
 
 TEST_CASE(
-    "resume: layers of the delta rule, gated attention units, latents and pairs of keys, beyond the training "
-    "context") {
-    // No GPU computes pairs of keys.
-    const char* pairs = std::string_view(device) == "cpu"
-                            ? R"({"mixer":"simplicial","simplicial":{"window":6,"second_window":3}})"
-                            : "{}";
+    "resume: layers of latents and of every mixer that the device computes, beyond the training context") {
+    int layers = 2;
+    std::string pattern = R"("all","latent")", layouts =
+                                                   R"("all":{"angle":"nope"},"latent":{"qk":{"kind":"none"},)"
+                                                   R"("latent":{"width":8,"shared":4,"queries":12}})";
+    for (const model::MixerType& type : model::mixer_types()) {
+        if (type.name() == "attention") continue;
+        if (std::string_view(device) != "cpu" && !type.part.no_gpu.empty()) continue;
+        ++layers;
+        pattern += fmt::format(R"(,"{}")", type.name());
+        layouts += fmt::format(R"(,"{0}":{{"mixer":"{0}"}})", type.name());
+    }
     const std::vector<std::string> settings{
-        "model.layers=6",
-        "model.loops=2",
-        R"(model.layouts={"gdn":{"mixer":"gdn"},"kda":{"mixer":"kda"},"gau":{"mixer":"gau"},)"
-        R"("all":{"angle":"nope"},)"
-        R"("latent":{"qk":{"kind":"none"},"latent":{"width":8,"shared":4,"queries":12}},"pairs":)" +
-            std::string(pairs) + "}",
-        R"(model.pattern=["gdn","kda","gau","latent","pairs","all"])",
-        "model.init.zero_projections=false",
-        "optimizer.qk_clip.limit=0.01"};
+        fmt::format("model.layers={}", layers), "model.loops=2",
+        "model.layouts={" + layouts + "}",      "model.pattern=[" + pattern + "]",
+        "model.init.zero_projections=false",    "optimizer.qk_clip.limit=0.01"};
     REQUIRE(run_training(load_tiny(home().config("mixers"), settings)) == ExitCode::ok);
     const auto config = load_tiny(home().config("stopped-mixers"), settings);
     for (int64_t k : {3, 7}) REQUIRE(stop_after(config, k) == ExitCode::stopped);
