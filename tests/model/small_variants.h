@@ -161,6 +161,14 @@ void output_variants(const Attend& attend) {
         a.kv_heads = 1;
         a.qk.kind = model::QkKind::qkv_rms_w;
     });
+    attend(
+        "outputs without the token's own value, documents, window",
+        [](model::AttentionConfig& a) {
+            a.output_norm.kind = model::OutputNorm::exclusive;
+            a.window = 6;
+            a.sink = model::SinkKind::zero;
+        },
+        true);
     attend("factor of the position on the output", [](model::AttentionConfig& a) {
         a.output_norm = {model::OutputNorm::position, false, "(1 + p/4)^0.5"};
         a.gate.kind = model::GateKind::headwise;
