@@ -141,8 +141,8 @@ TEST_CASE("wrong experiments: ranges") {
 
 TEST_CASE("wrong experiments: words") {
     check_all({
-        {R"({"stages": [{"steps": 1}], "system": {"device": "gpu"}})",
-         "system.device (c.json:1:49): expected cpu, auto or cuda, got the string \"gpu\": did you mean "
+        {R"({"stages": [{"steps": 1}], "system": {"device": "npu"}})",
+         "system.device (c.json:1:49): expected cpu, gpu, auto or cuda, got the string \"npu\": did you mean "
          "cpu?"},
         {R"({"stages": [{"steps": 1}], "system": {"precision": "fp16"}})",
          "system.precision (c.json:1:52): expected fp32, bf16 or auto, got the string \"fp16\": did you "
@@ -416,7 +416,7 @@ TEST_CASE("wrong experiments: overrides") {
          "model.attention (--set model.attention=4): expected an object, got the integer 4",
          {"model.attention=4"}},
         {R"({"stages": [{"steps": 1}], "batch": {"tokens": 8192}})",
-         "system.device (--set system.device=tpu): expected cpu, auto or cuda, got the string \"tpu\": did "
+         "system.device (--set system.device=tpu): expected cpu, gpu, auto or cuda, got the string \"tpu\": did "
          "you mean cpu?",
          {"system.device=tpu"}},
     });
