@@ -58,7 +58,7 @@ struct BatchConfig {
     int64_t tokens = 65536;
     int64_t micro_tokens = 0;
     int64_t leaves = 8;
-    // Tokens of a micro-batch in steps of so many tokens.
+    // Tokens of a micro-batch, in a stage whose steps have step_tokens.
     int64_t micro_of(int64_t step_tokens, int64_t context) const;
     void fields(config::Fields& f);
 };
