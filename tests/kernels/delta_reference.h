@@ -26,9 +26,14 @@ struct Case {
     int64_t batch, length, heads, d, e;
     bool by_channel = false, documents = false, additive = false;
     double least = 1e-3, most = 3;  // -decay lies between them, evenly in its logarithm
-    bool erases = false;            // a key of its own reads the state, and there is no beta
     bool extremes = false;  // of three channels one keeps exp(-20), one all, and some decays are exactly 0
+    bool erases = false;    // a key of its own reads the state, and there is no beta
 };
+
+inline Case erasing(Case c) {
+    c.erases = true;
+    return c;
+}
 
 // One call, its operands between guards.
 struct Problem {

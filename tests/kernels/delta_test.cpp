@@ -27,11 +27,11 @@ std::vector<Case> cases() {
             for (const auto& [least, most] :
                  std::vector<std::pair<double, double>>{{1e-12, 1e-6}, {20, 2000}, {1e-6, 300}})
                 all.push_back({1, 140, 2, 16, 16, by_channel, documents, false, least, most});
-            all.push_back({1, 140, 3, 16, 16, by_channel, documents, false, 1e-3, 3, false, true});
+            all.push_back({1, 140, 3, 16, 16, by_channel, documents, false, 1e-3, 3, true});
             all.push_back({2, 150, 2, 20, 12, by_channel, documents, true});
             if (!on_cpu()) continue;  // a GPU has no keys that erase
             for (const int64_t length : {37, 150})
-                all.push_back({2, length, 2, 20, 12, by_channel, documents, false, 0.12, 3, true});
+                all.push_back(erasing({2, length, 2, 20, 12, by_channel, documents, false, 0.12}));
         }
     return all;
 }
@@ -146,8 +146,9 @@ TEST_CASE("the delta rule: the same bits at every number of threads") {
         for (bool erases : {false, true}) {
             if (erases && !on_cpu()) continue;
             check_thread_independence([&](Ops& ops) {
-                Problem p({brief() ? 1 : 3, 130, brief() ? 2 : 3, 16, 16, by_channel, true, false, 0.12, 3,
-                           erases});
+                Case c = {brief() ? 1 : 3, 130, brief() ? 2 : 3, 16, 16, by_channel, true, false, 0.12};
+                c.erases = erases;
+                Problem p(c);
                 p.forward(ops);
                 p.backward(ops);
                 return joined(
