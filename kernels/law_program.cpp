@@ -101,6 +101,26 @@ void law_values(const LawProgram& program, const LawInputs& inputs, const LawRun
         law_block(program, inputs, rest, std::min(law_lanes, run.end - rest.begin), to, step);
 }
 
+int64_t check_token_angles(const Tensor& cosine, const Tensor& sine, const Tensor& sums, const Tensor& theta,
+                           int64_t length, int64_t first) {
+    const int64_t tokens = cosine.rows(), sequences = length > 0 ? tokens / length : 0;
+    check(sequences > 0 && tokens == sequences * length && sine.rows() == tokens &&
+              cosine.cols() == sums.rows() * theta.count() && sine.cols() == cosine.cols() &&
+              sums.cols() % sequences == 0 && first >= 0 && first + length <= sums.cols() / sequences,
+          "angles {}x{} of sums {}x{} and {} pairs, length {} at {}", cosine.rows(), cosine.cols(),
+          sums.rows(), sums.cols(), theta.count(), length, first);
+    return sums.cols() / sequences;
+}
+
+void check_token_angle_gradient(const Tensor& dsums, const Tensor& dx, const Tensor& x, const Tensor& theta,
+                                int64_t head_dim) {
+    check(head_dim > 0 && head_dim % 2 == 0 && theta.count() <= head_dim / 2 && dsums.rows() > 0 &&
+              x.cols() % (dsums.rows() * head_dim) == 0 && dx.rows() == x.rows() && dx.cols() == x.cols() &&
+              dsums.cols() == x.rows(),
+          "gradients {}x{} of the angles of {} pairs of heads {}x{}", dsums.rows(), dsums.cols(),
+          theta.count(), x.rows(), x.cols());
+}
+
 int64_t check_running_sums(const Tensor& sums, const Tensor& total, const Tensor& values, const Tensor& keys,
                            int64_t length, int64_t first) {
     const Tensor& read = values ? values : keys;

@@ -84,6 +84,12 @@ struct LawSpec {
 // Checks a spec against the table it fills, and takes the addresses of its inputs.
 LawInputs law_inputs(const Tensor& table, const LawSpec& spec);
 
+// Check the operands of token_angles and its gradient (ops.h). The first returns the room R of a sequence.
+int64_t check_token_angles(const Tensor& cosine, const Tensor& sine, const Tensor& sums, const Tensor& theta,
+                           int64_t length, int64_t first);
+void check_token_angle_gradient(const Tensor& dsums, const Tensor& dx, const Tensor& x, const Tensor& theta,
+                                int64_t head_dim);
+
 // Checks the operands of running_sums (ops.h). The sequences.
 int64_t check_running_sums(const Tensor& sums, const Tensor& total, const Tensor& values, const Tensor& keys,
                            int64_t length, int64_t first);

@@ -35,6 +35,8 @@ struct HeadSpec {
     // f32 [R, pairs], R >= T: cos and sin of the angle of the first `pairs` channel pairs (m, m + d/2) at
     // each position. Pairs past the table keep their values. Empty: no rotary at all.
     Tensor cosine{}, sine{};
+    // G: the tables have the columns of G heads side by side, each for H/G consecutive heads of x.
+    int64_t angle_heads = 1;
 };
 
 // What makes decays and betas of logits; Ops::delta_gates has the formulas.

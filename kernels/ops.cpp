@@ -65,6 +65,13 @@ Cost simplicial_cost(double products, const SimplicialSpec& s, Cost cost) {
     return cost;
 }
 
+template <class Parts>
+Cost moved_all(const Parts& parts) {
+    Cost cost;
+    for (const Tensor& x : parts) cost.bytes += moved(x).bytes;
+    return cost;
+}
+
 // param, first and second are read and written, gradient is read.
 Cost adam_cost(const std::span<const AdamSlot>& slots, const AdamSpec&) {
     Cost cost;
@@ -138,6 +145,8 @@ Ops::Ops()
       running_sums{*this, "running sums"},
       running_sums_backward{*this, "running sums backward"},
       term_gradient{*this, "term gradient"},
+      token_angles{*this, "token angles"},
+      token_angles_backward{*this, "token angles backward"},
       attention{*this, "attention",
                 [](auto& o, auto&, auto&, auto& q, auto& k, auto& v, auto& spec) {
                     return scores(1, spec, moved(o, q, k, v));
@@ -195,12 +204,7 @@ Ops::Ops()
                     }},
       top1{*this, "top 1", [](auto&, auto& logits) { return moved(logits); }},
       sum{*this, "sum", [](auto&, auto& x) { return moved(x); }},
-      sum_squares{*this, "sum of squares",
-                  [](auto&, auto& parts) {
-                      Cost cost;
-                      for (const Tensor& x : parts) cost.bytes += moved(x).bytes;
-                      return cost;
-                  }},
+      sum_squares{*this, "sum of squares", [](auto&, auto& parts) { return moved_all(parts); }},
       head_maxima{*this, "head maxima", [](auto&, auto& row_maxima) { return moved(row_maxima); }},
       qk_clip{*this, "qk clip", [](auto& wq, auto& wk, auto&...) { return moved(wq, wq, wk, wk); }},
       adam{*this, "adam", adam_cost},

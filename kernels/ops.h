@@ -222,6 +222,16 @@ class Ops : public Planner {
                                   Write write) = 0;
     const Operation<&Ops::do_term_gradient> term_gradient;
 
+    // cosine, sine f32 [N, G*P] of sums times theta f64 [P]. sums f64 [G, B*R]: of every sequence entries first ..
+    // first + length - 1 belong to its tokens.
+    virtual void do_token_angles(Tensor cosine, Tensor sine, const Tensor& sums, const Tensor& theta,
+                                 int64_t length, int64_t first) = 0;
+    const Operation<&Ops::do_token_angles> token_angles;
+    // dsums f32 [G, N] = or += the gradient at the sums, given dx [N, H*d] at heads x that these angles have turned.
+    virtual void do_token_angles_backward(Tensor dsums, const Tensor& dx, const Tensor& x,
+                                          const Tensor& theta, int64_t head_dim, Write write) = 0;
+    const Operation<&Ops::do_token_angles_backward> token_angles_backward;
+
     // o [N, H*d] = attention of q [N, H*d], k, v [N, G*d] (slices of qkv).
     // lse f32 [H, N]: natural log of the softmax denominator, sink included; of a stick, of what is left of it.
     // row_maxima f32 [H, N] (may be empty): the largest z_ij = scale <q_i, k_j> (or |z_ij|) over the

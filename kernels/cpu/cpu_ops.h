@@ -65,6 +65,10 @@ class CpuOps final : public Ops, public CpuDevice {
                          int64_t first) override;
     void do_running_sums_backward(Tensor dvalues, const Tensor& dsums, int64_t length) override;
     void do_term_gradient(Tensor dx, const Tensor& derivative, const Tensor& gradient, Write write) override;
+    void do_token_angles(Tensor cosine, Tensor sine, const Tensor& sums, const Tensor& theta, int64_t length,
+                         int64_t first) override;
+    void do_token_angles_backward(Tensor dsums, const Tensor& dx, const Tensor& x, const Tensor& theta,
+                                  int64_t head_dim, Write write) override;
     void do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                       const Tensor& v, const AttentionSpec& spec) override;
     void do_attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,

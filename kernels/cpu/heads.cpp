@@ -36,13 +36,20 @@ constexpr int64_t tokens_ahead = 4;
 struct Rotation {
     const float *cosine, *sine;
     int64_t pairs;
+    int64_t sharing;  // consecutive heads with the same angles
+    Rotation of_head(int64_t h) const {
+        if (h < sharing) return *this;
+        const int64_t before = h / sharing * pairs;
+        return {cosine + before, sine + before, pairs, sharing};
+    }
 };
 
 Rotation rotation_at(const HeadSpec& spec, int64_t token) {
-    if (!spec.cosine) return {nullptr, nullptr, 0};
+    if (!spec.cosine) return {nullptr, nullptr, 0, spec.heads};
     const int64_t position = token % spec.length;
     return {spec.cosine.f32() + position * spec.cosine.row_stride,
-            spec.sine.f32() + position * spec.sine.row_stride, spec.cosine.cols()};
+            spec.sine.f32() + position * spec.sine.row_stride, spec.cosine.cols() / spec.angle_heads,
+            spec.heads / spec.angle_heads};
 }
 
 // eps of every head where it is learned: one exponential per head and op, not per token.
@@ -143,7 +150,7 @@ void prepare_row(Row row, const HeadSpec& spec, const double* eps) {
         prefetch(head + row.ahead, d);
         float scale = 1.0f;
         if (row.inverse) row.inverse[h] = scale = rms_moments(head, d, eps ? eps[h] : constant).inverse;
-        prepare_head(head, scale, row.turn, d / 2);
+        prepare_head(head, scale, row.turn.of_head(h), d / 2);
     }
 }
 void prepare_affine_row(Row row, float* normalised, const HeadSpec& spec, const double* eps) {
@@ -156,7 +163,8 @@ void prepare_affine_row(Row row, float* normalised, const HeadSpec& spec, const 
         const Moments m =
             spec.norm == HeadNorm::rms ? rms_moments(head, d, own) : layer_moments(head, d, own);
         row.inverse[h] = m.inverse;
-        prepare_affine_head(head, normalised + h * d, spec.gain.f32(), spec.bias.f32(), m, row.turn, d / 2);
+        prepare_affine_head(head, normalised + h * d, spec.gain.f32(), spec.bias.f32(), m,
+                            row.turn.of_head(h), d / 2);
     }
 }
 
@@ -213,8 +221,12 @@ void check_shapes(const Tensor& x, const Tensor& normalised, const Tensor& inver
           spec.heads, spec.head_dim, x.cols());
     check(spec.norm == HeadNorm::none || (inverse.rows() == x.rows() && inverse.cols() == spec.heads),
           "inverse is {}x{}", inverse.rows(), inverse.cols());
-    check(!spec.cosine || (spec.cosine.cols() <= spec.head_dim / 2 && spec.cosine.rows() >= spec.length &&
-                           spec.sine.cols() == spec.cosine.cols() && spec.sine.rows() == spec.cosine.rows()),
+    check(spec.angle_heads > 0 && spec.heads % spec.angle_heads == 0 &&
+              spec.cosine.cols() % spec.angle_heads == 0,
+          "{} angles of {} heads for {}", spec.cosine.cols(), spec.angle_heads, spec.heads);
+    check(!spec.cosine || (spec.cosine.cols() / spec.angle_heads <= spec.head_dim / 2 &&
+                           spec.cosine.rows() >= spec.length && spec.sine.cols() == spec.cosine.cols() &&
+                           spec.sine.rows() == spec.cosine.rows()),
           "rotary tables {}x{} for length {}", spec.cosine.rows(), spec.cosine.cols(), spec.length);
     check(!spec.gain || (spec.norm != HeadNorm::none && spec.gain.count() == spec.head_dim &&
                          normalised.rows() == x.rows() && normalised.cols() == x.cols()),
@@ -272,9 +284,10 @@ void CpuOps::do_prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Te
         if (dgain || dbias) std::fill_n(of_gain, 2 * d, 0.0f);
         const Range block = piece(rows, blocks, b);
         for (int64_t r = block.begin; r < block.end; ++r) {
-            const Rotation turn = rotation_at(spec, r);
+            const Rotation of_token = rotation_at(spec, r);
             const int64_t ahead = r + tokens_ahead < rows ? tokens_ahead : 0;
             for (int64_t h = 0; h < heads; ++h) {
+                const Rotation turn = of_token.of_head(h);
                 float* gradient = dx.f32() + r * dx.row_stride + h * d;
                 prefetch(gradient + ahead * dx.row_stride, d);
                 if (!normed) {

@@ -305,6 +305,14 @@ class CudaOps final : public Ops {
     void do_term_gradient(Tensor dx, const Tensor& derivative, const Tensor& gradient, Write write) override {
         cuda::term_gradient(dx, derivative, gradient, write, stream());
     }
+    void do_token_angles(Tensor cosine, Tensor sine, const Tensor& sums, const Tensor& theta, int64_t length,
+                         int64_t first) override {
+        cuda::token_angles(cosine, sine, sums, theta, length, first, stream());
+    }
+    void do_token_angles_backward(Tensor dsums, const Tensor& dx, const Tensor& x, const Tensor& theta,
+                                  int64_t head_dim, Write write) override {
+        cuda::token_angles_backward(dsums, dx, x, theta, head_dim, write, stream());
+    }
     void do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                       const Tensor& v, const AttentionSpec& spec) override {
         check(spec.top_k == 0, "attention to {} keys on a GPU", spec.top_k);

@@ -37,6 +37,7 @@ struct Heads {
     HeadNorm norm;
     float eps;
     int rows, length, heads, half, pairs, group;
+    int sharing;  // consecutive heads with the same angles
 };
 
 // A thread's share of one head: packs p * group + lane of the first half, and those d/2 channels on.
@@ -74,12 +75,15 @@ DEVICE void store_share(T* head, const Share<n, packs>& share, int lane, int gro
 
 // Turned by the angles of a position; direction -1: back.
 template <int n, int packs, class T>
-DEVICE void turn(Share<n, packs>& share, const Heads<T>& a, int position, int lane, float direction) {
+DEVICE void turn(Share<n, packs>& share, const Heads<T>& a, int position, int head, int lane,
+                 float direction) {
+    const int column = head < a.sharing ? 0 : head / a.sharing * a.pairs;
 #pragma unroll
     for (int p = 0; p < packs; ++p) {
         const int m = (p * a.group + lane) * n;
         if (m >= a.pairs) continue;
-        const Pack<n> c = load<n>(a.cosine.at(position, m)), s = load<n>(a.sine.at(position, m));
+        const Pack<n> c = load<n>(a.cosine.at(position, column + m)),
+                      s = load<n>(a.sine.at(position, column + m));
 #pragma unroll
         for (int k = 0; k < n; ++k) {
             const float x1 = share.first[p][k], x2 = share.second[p][k], turned = direction * s[k];
@@ -160,7 +164,7 @@ void prepare_heads_kernel(Heads<T> a) {
                      [](float& v, float bias) { v += bias; });
         }
     }
-    turn(share, a, row % a.length, lane, 1.0f);
+    turn(share, a, row % a.length, head, lane, 1.0f);
     store_share(x, share, lane, a.group, a.half, active);
 }
 
@@ -194,7 +198,7 @@ void prepare_heads_backward_kernel(Heads<T> a, float* of_gain, double* of_eps) {
                 const float inverse = *a.inverse.at(row, head);
                 float along;
                 if (a.gain) {
-                    turn(g, a, position, lane, -1.0f);
+                    turn(g, a, position, head, lane, -1.0f);
                     const auto v =
                         load_share<n, packs>(a.normalised.at(row, head * d), lane, a.group, a.half, active);
                     if (of_gain) {
@@ -221,11 +225,11 @@ void prepare_heads_backward_kernel(Heads<T> a, float* of_gain, double* of_eps) {
                     along = head_sum(y, g, a.group, Product{});
                     const float projection = along / width;
                     each(g, y, [&](float& h, float normal) { h = inverse * (h - normal * projection); });
-                    turn(g, a, position, lane, -1.0f);
+                    turn(g, a, position, head, lane, -1.0f);
                 }
                 if (active && lane == 0) of_head -= 0.5 * inverse * inverse * along;
             } else {
-                turn(g, a, position, lane, -1.0f);
+                turn(g, a, position, head, lane, -1.0f);
             }
             store_share(dx, g, lane, a.group, a.half, active);
         }
@@ -253,8 +257,12 @@ void check_shapes(const Tensor& x, const Tensor& normalised, const Tensor& inver
     check(x.rows() * spec.heads < int64_t{1} << 31, "{} heads", x.rows() * spec.heads);
     check(spec.norm == HeadNorm::none || (inverse.rows() == x.rows() && inverse.cols() == spec.heads),
           "inverse is {}x{}", inverse.rows(), inverse.cols());
-    check(!spec.cosine || (spec.cosine.cols() <= spec.head_dim / 2 && spec.cosine.rows() >= spec.length &&
-                           spec.sine.cols() == spec.cosine.cols() && spec.sine.rows() == spec.cosine.rows()),
+    check(spec.angle_heads > 0 && spec.heads % spec.angle_heads == 0 &&
+              spec.cosine.cols() % spec.angle_heads == 0,
+          "{} angles of {} heads for {}", spec.cosine.cols(), spec.angle_heads, spec.heads);
+    check(!spec.cosine || (spec.cosine.cols() / spec.angle_heads <= spec.head_dim / 2 &&
+                           spec.cosine.rows() >= spec.length && spec.sine.cols() == spec.cosine.cols() &&
+                           spec.sine.rows() == spec.cosine.rows()),
           "rotary tables {}x{} for length {}", spec.cosine.rows(), spec.cosine.cols(), spec.length);
     check(!spec.gain || (spec.norm != HeadNorm::none && spec.gain.count() == spec.head_dim &&
                          normalised.rows() == x.rows() && normalised.cols() == x.cols()),
@@ -274,7 +282,7 @@ void with_heads(const Tensor& in_place, const Tensor& kept, const Tensor& normal
                 const HeadSpec& spec, Body body) {
     with_element(in_place.dtype, [&](auto element) {
         using T = typename decltype(element)::type;
-        const int64_t half_dim = spec.head_dim / 2, pairs = spec.cosine.cols();
+        const int64_t half_dim = spec.head_dim / 2, pairs = spec.cosine.cols() / spec.angle_heads;
         const bool vectors =
             half_dim % wide<T> == 0 && pairs % wide<T> == 0 &&
             aligned(in_place, kept, normalised, spec.gain, spec.bias, spec.cosine, spec.sine);
@@ -299,7 +307,8 @@ void with_heads(const Tensor& in_place, const Tensor& kept, const Tensor& normal
                                      .heads = static_cast<int>(spec.heads),
                                      .half = static_cast<int>(half_dim),
                                      .pairs = static_cast<int>(pairs),
-                                     .group = group};
+                                     .group = group,
+                                     .sharing = static_cast<int>(spec.heads / spec.angle_heads)};
             body(arguments, n, std::integral_constant<int, packs>{});
         });
     });

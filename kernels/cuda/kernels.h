@@ -116,6 +116,10 @@ void running_sums(Tensor sums, Tensor total, const Tensor& values, const Tensor&
                   int64_t first, Stream stream);
 void running_sums_backward(Tensor dvalues, const Tensor& dsums, int64_t length, Stream stream);
 void term_gradient(Tensor dx, const Tensor& derivative, const Tensor& gradient, Write write, Stream stream);
+void token_angles(Tensor cosine, Tensor sine, const Tensor& sums, const Tensor& theta, int64_t length,
+                  int64_t first, Stream stream);
+void token_angles_backward(Tensor dsums, const Tensor& dx, const Tensor& x, const Tensor& theta,
+                           int64_t head_dim, Write write, Stream stream);
 
 // --- gated delta rule (delta_gates.cu, delta_rule.cu, delta_chunks_*.cu); up to 256 key channels per head
 void delta_gates(Tensor decay, Tensor beta, const Tensor& u, const Tensor& ub, const Tensor& a_log,

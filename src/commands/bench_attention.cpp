@@ -53,7 +53,7 @@ class LearnedLaw {
     LearnedLaw(Ops& ops, const Shape& shape)
         : ops_(ops),
           model_(model_of(shape)),
-          law_(parameters_, model_, 0),
+          law_(parameters_, model_, 0, model::layer_score(model_, 0)),
           tables_(model_, shape.length),
           tokens_(shape.tokens) {}
     void plan(model::Arena& arena) {

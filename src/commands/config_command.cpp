@@ -60,8 +60,7 @@ void add_config_command(Command& program) {
             }
             print_info(
                 fmt::format("score of {}: {}", path, model::written_out(model::score_text(attention))));
-            print_info(
-                fmt::format("angle of {}: {}", path, model::written_out(model::angle_text(attention))));
+            print_info(fmt::format("angle of {}: {}", path, model::angle_written_out(attention)));
         }
     });
 

@@ -252,13 +252,17 @@ void add_norms(const AttentionPass& pass) {
 void add_gates(const AttentionPass& pass) {
     const int64_t n = pass.run.batch.count(), heads = pass.view.scores.heads;
     const HostMatrix gates = pass.download(pass.view.gates);
-    const int64_t each = gates.cols / heads;
+    // Heads that share a gate, and gates that share a head.
+    const int64_t together = heads * pass.view.scores.head_dim / pass.view.gathered.cols();
+    const int64_t each = gates.cols * together / heads;
     for (int64_t i = 0; i < n; ++i)
         for (int64_t g = 0; g < gates.cols; ++g) {
             const double open = 1 / (1 + std::exp(-double{gates.row(i)[g]}));
-            HeadBin& bin = pass.sums.heads[static_cast<size_t>(g / each)].bin(pass.visible(i));
-            bin.gate.add(open);
-            bin.gate_below.add(open < 0.1 ? 1 : 0);
+            for (int64_t h = g / each * together; h < (g / each + 1) * together; ++h) {
+                HeadBin& bin = pass.sums.heads[static_cast<size_t>(h)].bin(pass.visible(i));
+                bin.gate.add(open);
+                bin.gate_below.add(open < 0.1 ? 1 : 0);
+            }
         }
 }
 

@@ -13,9 +13,9 @@ AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int6
     : config_(model.layer_attention(layer)), layer_(layer), source_(std::move(source)) {
     const std::string name = fmt::format("layers.{}.attention.", layer);
     const InitRule out{InitRule::Kind::uniform,
-                       model.init.matrix_bound / std::sqrt(static_cast<double>(query_width()))};
+                       model.init.matrix_bound / std::sqrt(static_cast<double>(output_width()))};
     out_ = table.add({name + "o.weight",
-                      {model.width, query_width()},
+                      {model.width, output_width()},
                       model.init.zero_projections ? InitRule{} : out,
                       ParamGroup::matrix,
                       true});
@@ -24,8 +24,10 @@ AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int6
         out_bias_ = table.add({name + "o.bias", {model.width}, InitRule{}, ParamGroup::scalar});
     source_->add_convolutions(table);
     values_ = ValuePath(table, model, layer);
-    source_->add_heads(table, !trained_angle(model, layer).growth.empty());
-    score_ = ScoreLaw(table, model, layer);
+    const bool steps = !angle_step(config_).empty();
+    source_->add_heads(table, steps || !trained_angle(model, layer).growth.empty());
+    score_ = ScoreLaw(table, model, layer, layer_score(model, layer));
+    if (steps) rotation_ = TokenRotation(table, model, layer);
     output_ = AttentionOutput(table, model, layer);
     index_ = KeyIndex(table, model, layer);
     if (config_.sink == SinkKind::learned)
@@ -49,6 +51,7 @@ std::unique_ptr<Mixer::Memory> AttentionLayer::plan(Arena& arena, const std::str
     saved.values = values_.plan(arena, name, tokens);
     saved.score_rows = tables.score_rows(layer_);
     saved.score = score_.plan(arena, name, tokens, saved.score_rows);
+    saved.rotation = rotation_.plan(arena, name, tokens);
     saved.o = arena.activation(name + "attention", {tokens, query_width()});
     saved.lse = arena.reserve(name + "lse", DType::f32, {config_.heads, tokens});
     saved.output = output_.plan(arena, name, tokens);
@@ -62,6 +65,7 @@ void AttentionLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, cons
     const bool training = size.training;
     const int64_t longest = *std::max_element(size.lengths.begin(), size.lengths.end());
     w.score = score_.plan_buffers(arena, tokens, longest, saved.score_rows, training);
+    w.steps = rotation_.plan_buffers(arena, tokens, longest, training);
     source_->plan_workspace(*saved.source, arena, tokens, training);
     if (training || saved.index_chooses) w.index = index_.plan_workspace(arena, tokens, training);
     if (!training) return;
@@ -116,6 +120,7 @@ void AttentionLayer::plan_decoding(Memory& memory, Arena& arena, const std::stri
                                    int64_t room) const {
     Saved& saved = static_cast<Saved&>(memory);
     saved.kept_sums = score_.plan_cache(arena, name, sequences, room, saved.score_rows);
+    saved.kept_steps = rotation_.plan_cache(arena, name, sequences, room);
     if (saved.index_chooses) saved.kept_index_keys = index_.plan_cache(arena, name, sequences, room);
     source_->plan_decoding(*saved.source, arena, name, sequences, room, bool(saved.far_keys));
 }
@@ -141,6 +146,7 @@ void AttentionLayer::forward(StepContext& run, const Memory& memory, Tensor y, W
         source_->turn(run, *saved.source, scores.far_queries, scores.far_keys, tables, true);
     }
     source_->turn(run, *saved.source, q, k, tables, false);
+    if (rotation_) rotation_.forward(run, steps_of(saved), q, k, xn, tables);
     const Tensor v = values_.forward(run, saved.values, source_->parts_of(qkv).v, shared);
     const Tensor o = saved.o.first_rows(n);
     const Tensor lse = saved.lse.shaped({config_.heads, n});
@@ -183,19 +189,21 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
 
     if (out_bias_) run.ops.add_bias_backward(run.gradient(out_bias_), dy);
     run.weight_gradient(out_, dy, output_.result(saved.output, o));
-    run.ops.linear_backward_input(dout, dy, run.matrix(out_), Write::set);
+    run.ops.linear_backward_input(output_.gradient(workspace.output, dout), dy, run.matrix(out_), Write::set);
     output_.backward(run, dout, saved.output, workspace.output, {o, xn, v, tables.output});
     AttentionSpec scores = spec(run, saved, false);
     AttentionGradients also = score_.gradients(workspace.score, n);
     also.sink = run.gradient(sink_);
     learn_index(run, memory, xn);
     run.ops.attention_backward(dq, dk, dv, also, workspace.attention, dout, o, lse, q, k, v, scores);
+    if (rotation_) rotation_.backward(run, steps_of(saved), {dq, dk, dv}, {q, k, v}, tables);
     output_.backward_values(run, dv, workspace.output);
     score_.backward(run, tables.score, saved.score, workspace.score, also, scores.row_start);
     values_.backward(run, dprojected_values, dv, saved.values, own_values, shared);
     source_->backward(run, dxn, dqkv, qkv, *saved.source, xn, tables);
     output_.backward_input(run, dxn, workspace.output);
     score_.backward_input(run, dxn, workspace.score, xn);
+    if (rotation_) rotation_.backward_input(run, dxn, workspace.steps, xn);
 }
 
 void AttentionLayer::learn_index(StepContext& run, const Memory& memory, const Tensor& xn) const {

@@ -2,7 +2,7 @@
 //
 //     qkv = made of xn, q and k normed and turned  [N, Q], Q = (H + 2G) d; qkv_source.h
 //     v   = mixed and normed values                value_path.h
-//     terms = formulas of xn                       optional, score_law.h
+//     terms = formulas of xn                       optional, score_law.h, token_rotation.h
 //     o   = attention(q, k, v)                     [N, H d]; scores: attention_spec.h
 //     y  += output(o) Wo^T                         attention_output.h
 #pragma once
@@ -11,6 +11,7 @@
 #include "mixers/key_index.h"
 #include "mixers/qkv_source.h"
 #include "mixers/score_law.h"
+#include "mixers/token_rotation.h"
 #include "mixers/value_path.h"
 #include "model/arena.h"
 #include "model/attention_mixer.h"
@@ -22,7 +23,7 @@ class AttentionLayer : public AttentionMixer {
   public:
     // What lives only inside one call.
     struct Workspace {
-        ScoreLaw::Buffers score;
+        ScoreLaw::Buffers score, steps;
         Tensor row_maxima;  // [H, N]
         Tensor dqkv;        // [N, Q]
         Tensor dvalues;     // [N, G d], if values are mixed
@@ -38,11 +39,12 @@ class AttentionLayer : public AttentionMixer {
         ValuePath::Saved values;
         ScoreRows score_rows;
         ScoreLaw::Saved score;
+        TokenRotation::Saved rotation;
         Tensor o;    // [N, H d]
         Tensor lse;  // [H, N]
         AttentionOutput::Saved output;
         Workspace workspace;
-        ScoreLaw::Cache kept_sums;
+        ScoreLaw::Cache kept_sums, kept_steps;
         bool index_chooses = false;  // keys, in evaluations
         Tensor kept_index_keys;      // KeyIndex::plan_cache, if it does
     };
@@ -70,11 +72,15 @@ class AttentionLayer : public AttentionMixer {
 
   private:
     int64_t query_width() const { return config_.heads * config_.head_dim; }
+    int64_t output_width() const { return config_.output_heads() * config_.head_dim; }
     int64_t value_width() const { return config_.kv() * config_.head_dim; }
     int64_t total_width() const { return query_width() + 2 * value_width(); }
     Reach reach_in(const PassSettings& settings) const { return reach().narrowed(settings.stage_window); }
     const LayerTables& tables_of(const PassSettings& settings) const {
         return settings.tables->layer(layer_);
+    }
+    static TokenRotation::Memory steps_of(const Saved& saved) {
+        return {saved.rotation, saved.workspace.steps, saved.kept_steps};
     }
     bool clips() const;
     // The largest scores of this layer so far, f32 [H]; empty: they are not gathered.
@@ -89,6 +95,7 @@ class AttentionLayer : public AttentionMixer {
     ParamRef out_, out_bias_, sink_;
     ValuePath values_;
     ScoreLaw score_;
+    TokenRotation rotation_;
     AttentionOutput output_;
     KeyIndex index_;
     double base_ = 1;  // factor of <q, k>

@@ -109,6 +109,7 @@ void check_gau(const LayoutRules& rules) {
             "a gated attention unit has one key for all heads already");
     without(a.bias != AttentionBias::none, ".bias", "the matrices of a gated attention unit have no biases");
     without(a.conv.size > 0, ".conv.size", "a gated attention unit has no convolution");
+    without(a.differential, ".differential", "the values of a gated attention unit belong to one head each");
     without(a.gate.kind != GateKind::none, ".gate.kind", "a gated attention unit has a gate of its own");
 }
 

@@ -84,6 +84,8 @@ void KeyIndex::learn(StepContext& run, Tensor losses, const Workspace& workspace
 void check_index(const LayoutRules& rules) {
     if (rules.a.index_heads > 0 && rules.a.normaliser != Normaliser::softmax)
         rules.refuse(".index_heads", "an index of keys learns from the softmax", ".normaliser");
+    if (rules.a.index_heads > 0 && !angle_step(rules.a).empty())
+        rules.refuse(".index_heads", "an index of keys turns by positions, not by sums of tokens", ".angle");
 }
 
 }  // namespace longreach::model

@@ -31,7 +31,7 @@ std::unique_ptr<Mixer> attention(ParamTable& table, const ModelConfig& model, in
 constexpr std::string_view attention_fields[] = {
     ".kv_heads", ".latent",     ".window",      ".chunk",       ".angle",      ".angle_scaling", ".conv",
     ".qk",       ".bias",       ".score",       ".params",      ".score_base", ".score_count",   ".sink",
-    ".terms",    ".normaliser", ".index_heads", ".output_norm", ".gate"};
+    ".terms",    ".normaliser", ".index_heads", ".output_norm", ".gate",       ".differential"};
 
 // Softmax attention of queries, keys and values from several sources.
 constexpr MixerType attending[] = {

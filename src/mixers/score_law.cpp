@@ -23,10 +23,10 @@ InitRule init_of(const law::BoundLaw& law, size_t parameter, int64_t heads) {
 
 }  // namespace
 
-ScoreLaw::ScoreLaw(ParamTable& table, const ModelConfig& model, int64_t layer)
-    : score_(std::make_shared<const LayerScore>(layer_score(model, layer))),
+ScoreLaw::ScoreLaw(ParamTable& table, const ModelConfig& model, int64_t layer, LayerScore score)
+    : score_(std::make_shared<const LayerScore>(std::move(score))),
       count_(model.layer_attention(layer).score_count),
-      heads_(model.layer_attention(layer).heads) {
+      heads_(score_->law.model().heads) {
     const std::vector<law::Parameter>& all = score_->law.parameters();
     parameters_.resize(all.size());
     for (size_t i = 0; i < all.size(); ++i) {

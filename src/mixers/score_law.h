@@ -49,7 +49,7 @@ class ScoreLaw {
     };
 
     ScoreLaw() = default;
-    ScoreLaw(ParamTable& table, const ModelConfig& model, int64_t layer);
+    ScoreLaw(ParamTable& table, const ModelConfig& model, int64_t layer, LayerScore score);
     double base() const { return score_->base; }
     double softcap() const { return score_->law.law().softcap; }
     bool counts() const { return score_->counts; }

@@ -133,13 +133,25 @@ law::AngleNumbers numbers_of(const ModelConfig& model, int64_t layer) {
             .train_context = model.train_context};
 }
 
+// Angles of sums over tokens are these sums times a number for each pair.
+void check_steps(const AttentionConfig& a, const law::Angle& angle, const std::string& key) {
+    const std::string step = angle_step(a);
+    if (step.empty()) return;
+    if (angle.near.empty()) throw ScoreError("turns nothing", key);
+    if (!law::frequencies(angle.near) || angle.far_from > 0)
+        throw ScoreError(
+            fmt::format("an angle of {0} is {0} times a number for each pair", law::between(step)), key);
+}
+
 // The angle as `angle` says, before it is scaled.
 law::Angle original_angle(const ModelConfig& model, int64_t layer) {
     const AttentionConfig& a = model.layer_attention(layer);
     const bool object = a.angle.to_object() != nullptr;
-    return bind(angle_text(a), numbers_of(model, layer),
-                {object ? ".angle.near" : ".angle", "", "", "", object ? ".angle.growth" : ".angle"},
-                ".params");
+    law::Angle angle =
+        bind(angle_text(a), numbers_of(model, layer),
+             {object ? ".angle.near" : ".angle", "", "", "", object ? ".angle.growth" : ".angle"}, ".params");
+    check_steps(a, angle, ".angle");
+    return angle;
 }
 
 // The keys of `angle_scaling`.
@@ -207,6 +219,14 @@ AngleText keyed_change(const PostHocConfig& change) {
 
 }  // namespace
 
+std::string angle_step(const AttentionConfig& a) {
+    std::string written = a.written_angle();
+    std::erase(written, ' ');
+    for (const auto& [name, unused] : a.terms)
+        if (written.find(law::between(name)) != written.npos) return name;
+    return "";
+}
+
 bool angle_uses(const AttentionConfig& a, const std::string& parameter) {
     const std::string written = a.written_angle();
     if (const law::NamedAngle* named = law::find_angle(written)) {
@@ -252,6 +272,12 @@ AngleText angle_text(const AttentionConfig& a) {
     } else {
         text.near = written;
     }
+    if (const std::string step = angle_step(a); !step.empty()) {
+        if (law::mentions(text.near, "p"))
+            throw ScoreError(fmt::format("the position p has no place next to {}", law::between(step)),
+                             ".angle");
+        text.definitions.push_back({law::between(step), "p"});
+    }
     for (const auto& [name, c] : a.params) {
         const std::string key = ".params." + name;
         const bool known = std::any_of(text.definitions.begin(), text.definitions.end(),
@@ -285,10 +311,18 @@ std::optional<double> rotary_base(const AttentionConfig& a) {
     return std::nullopt;
 }
 
-std::string written_out(const AngleText& text) {
+std::vector<Definition> angle_definitions(const AttentionConfig& a) {
+    std::vector<Definition> all = angle_text(a).definitions;
+    const std::string step = angle_step(a);
+    if (!step.empty()) all.back() = {step, a.terms.at(step).value + " by token"};
+    return all;
+}
+
+std::string angle_written_out(const AttentionConfig& a) {
+    const AngleText text = angle_text(a);
     std::string line = text.near;
     if (!text.growth.empty()) line += "; growth = " + text.growth;
-    for (const Definition& d : text.definitions) line += fmt::format("; {} = {}", d.name, d.formula);
+    for (const Definition& d : angle_definitions(a)) line += fmt::format("; {} = {}", d.name, d.formula);
     return line;
 }
 
@@ -352,6 +386,7 @@ law::Angle changed_angle(const ModelConfig& model, int64_t layer, const PostHocC
         bind(text, numbers,
              {parts ? key + ".near" : key, key + ".far_query", key + ".far_key", key + ".far_from", ""}, "");
     angle.growth = std::move(trained.growth);
+    check_steps(model.layer_attention(layer), angle, key);
     if (angle.far_from >= length) {  // the largest distance is length - 1
         angle.far_queries.clear();
         angle.far_keys.clear();

@@ -38,11 +38,15 @@ law::Angle output_factor(const ModelConfig& model, int64_t layer);
 law::Angle changed_angle(const ModelConfig& model, int64_t layer, const PostHocConfig& change,
                          int64_t length);
 
-// One line: the formula and its definitions.
-std::string written_out(const law::AngleText& text);
+// What the names in the angle stand for, in words where it is a term; and all on one line.
+std::vector<law::Definition> angle_definitions(const AttentionConfig& attention);
+std::string angle_written_out(const AttentionConfig& attention);
 law::AngleText angle_text(const AttentionConfig& attention);
 // The base of rotary positions, if `angle` names them and their base is a number.
 std::optional<double> rotary_base(const AttentionConfig& attention);
+
+// The term whose sum between key and query takes the place of the position in the angle; "": none.
+std::string angle_step(const AttentionConfig& attention);
 
 // Whether the angle uses a parameter of `params`; those that it uses are not the score's.
 bool angle_uses(const AttentionConfig& attention, const std::string& parameter);

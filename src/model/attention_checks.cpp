@@ -2,6 +2,7 @@
 // those that need the whole model in model_config.cpp, those of score laws in score_checks.cpp.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "model/attention_angle.h"
@@ -50,6 +51,11 @@ struct AttentionRules : LayoutRules {
     }
 
     void modules() const {
+        if (a.differential && a.heads / std::max<int64_t>(1, a.kv()) % 2 != 0)
+            refuse(".differential",
+                   fmt::format("each of the {} key/value heads needs an even number of the {} heads", a.kv(),
+                               a.heads),
+                   ".kv_heads");
         if (a.conv.size > 0 && !a.conv.queries && !a.conv.keys && !a.conv.values)
             refuse(".conv.size", "nothing is convolved", ".conv.queries");
         if (a.output_norm.kind == OutputNorm::position && a.output_norm.factor.empty())

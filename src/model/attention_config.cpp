@@ -216,7 +216,7 @@ void AttentionConfig::fields(config::Fields& f) {
         {.help =
              "numbers that the layer computes of each token for the formulas in score, by name: NAME_q is "
              "that of the query, NAME_k that of the key, between(NAME) their sum over the tokens after "
-             "the key up to the query; a text is a value",
+             "the key up to the query, also in place of p in angle; a text is a value",
          .also = "forget",
          .main = "value"});
     f.number("score_base", score_base, non_negative,
@@ -247,6 +247,13 @@ void AttentionConfig::fields(config::Fields& f) {
                        "(eval.top_k_by); on a CPU alone; 0: none",
                .words = "an index of keys of {} heads",
                .sources = "deepseek2025v32"});
+    f.flag(
+        "differential", differential,
+        {.help = "heads 2k and 2k+1 read the same keys and values, and their output is that of the first "
+                 "less sigmoid(u) times that of the second, u computed from the attention's input; half as "
+                 "many heads reach gates and projection",
+         .words = "differences of two heads",
+         .sources = "ye2026diff"});
     f.section("output_norm", output_norm, {"norm of the attention output"});
     f.section("gate", gate, {"gates on the attention output"});
     list_sections(*this, f);

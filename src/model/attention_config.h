@@ -121,6 +121,7 @@ struct AttentionConfig {
     ScoreCount score_count = ScoreCount::automatic;  // what n counts
     SinkKind sink = SinkKind::none;
     ConvConfig conv;
+    bool differential = false;  // heads 2k and 2k + 1 give one output
     OutputNormConfig output_norm;
     GateConfig gate;
     bool pre_norm = true;
@@ -153,6 +154,7 @@ struct AttentionConfig {
     // Channels of a head that positions may turn.
     int64_t turned_dim() const;
     int64_t kv() const { return kv_heads == 0 ? heads : kv_heads; }
+    int64_t output_heads() const { return differential ? heads / 2 : heads; }  // that reach the projection
 };
 
 // path: the path of the section, "model.attention" or "model.layouts.NAME".

@@ -61,13 +61,22 @@ class Builder {
     explicit Builder(const AttentionConfig& attention) : a_(attention) {}
 
     ScoreText text(const ScoreChange& change) {
-        for (const auto& [name, config] : a_.terms) add_term({.name = name, .formula = ""}, ".score");
+        const std::string of_angle = angle_step(a_);
+        for (const auto& [name, config] : a_.terms)
+            if (name != of_angle) add_term({.name = name, .formula = ""}, ".score");
         if (a_.score.is_null())
             add_stage("z", {}, ".score");
         else
             for_entries(a_.score, ".score", [&](const std::string& text, const std::string& key) {
                 named_or_formula(text, key);
             });
+        for (size_t i = 0; i < out_.stages.size() && !of_angle.empty(); ++i)
+            for (const std::string& place :
+                 {law::at_query(of_angle), law::at_key(of_angle), law::between(of_angle)})
+                if (law::mentions(out_.stages[i].formula, place))
+                    throw ScoreError(
+                        fmt::format("the term {} turns heads: give the score a term of its own", of_angle),
+                        out_.keys[i]);
         if (!change.factor.empty()) {
             add_stage(law::find_law(change.factor)->formula, {}, "eval.rope.scale");
             out_.stages.back().of_factor = true;
@@ -422,8 +431,10 @@ bool starts_at_parity(const ScoreText& text) {
                        [](const law::Parameter& p) { return p.init == "parity"; });
 }
 
-LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChange& change) {
-    const AttentionConfig& a = model.layer_attention(layer);
+namespace {
+
+LayerScore score_of(const ModelConfig& model, int64_t layer, const AttentionConfig& a,
+                    const ScoreChange& change) {
     const ScoreText text = score_text(a, change);
     law::ModelNumbers numbers{.heads = a.heads,
                               .layer = layer,
@@ -481,6 +492,24 @@ LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChang
                         s.law.written(l.cancelled.front())),
             text.keys.back());
     return s;
+}
+
+}  // namespace
+
+LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChange& change) {
+    return score_of(model, layer, model.layer_attention(layer), change);
+}
+
+LayerScore layer_steps(const ModelConfig& model, int64_t layer) {
+    const AttentionConfig& a = model.layer_attention(layer);
+    const std::string step = angle_step(a);
+    check(!step.empty(), "layer {} has no steps", layer);
+    AttentionConfig sums;
+    sums.heads = a.kv();
+    sums.head_dim = a.head_dim;
+    sums.score = json::Value("z + " + law::between(step));
+    sums.terms = {{step, a.terms.at(step)}};
+    return score_of(model, layer, sums, {});
 }
 
 }  // namespace longreach::model

@@ -65,6 +65,9 @@ struct LayerScore {
 // The parameters of formulas that `change` adds do not learn. Throws ScoreError.
 LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChange& change = {});
 
+// What a layer whose angle has a step (angle_step) sums, as the score z + between(step) of its key heads.
+LayerScore layer_steps(const ModelConfig& model, int64_t layer);
+
 // k, if nothing learns and bias = k (gain^2 - 1) in every head at every distance below `rows`, to the rounding of double;
 // 0: there is none, or tables depend on T, with which it would change.
 double bias_of_gain(const LayerScore& score, int64_t rows);

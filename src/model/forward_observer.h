@@ -14,10 +14,10 @@ struct AttentionView {
     Tensor o;                     // [N, H d] before norm and gates
     Tensor lse;                   // f32 [H, N]
     const AttentionSpec& scores;  // the spec that attention was given
-    Tensor gates;                 // [N, H or H d] before the sigmoid; empty without gates
-    Tensor gathered;              // [N, H d] what the output projection reads
-    Tensor projection;            // [C, H d] its matrix
-    Tensor v;                     // [N, G d] as attention reads them
+    Tensor gates;                 // [N, F or F d] before the sigmoid, of F heads; empty without gates
+    Tensor gathered;  // [N, F d] what the output projection reads; F = H, or H/2 if two heads give one output
+    Tensor projection;  // [C, F d] its matrix
+    Tensor v;           // [N, G d] as attention reads them
 };
 
 // One layer of the gated delta rule before it is computed; N tokens.

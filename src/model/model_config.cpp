@@ -258,6 +258,7 @@ void ModelConfig::check_score(config::Problems& p, int64_t layer, bool counted) 
         trained_angle(*this, layer);
         if (a.output_norm.kind == OutputNorm::position && !a.output_norm.factor.empty())
             output_factor(*this, layer);
+        if (!angle_step(a).empty()) layer_steps(*this, layer);
         const LayerScore score = layer_score(*this, layer);
         if (!score.counts && !counted)
             p.no_effect(path + ".score_count", "nothing depends on n", path + ".score");

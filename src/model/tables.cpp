@@ -54,22 +54,25 @@ void Tables::add_layer(const ModelConfig& config, int64_t layer, const LayerChoi
         rotary_of_.push_back(-1);
         output_of_.push_back(-1);
         scores_.emplace_back();
+        steps_.emplace_back();
         return;
     }
     most_heads_ = std::max(most_heads_, a.heads);
     largest_head_ = std::max(largest_head_, a.head_dim);
     int rotary = -1;
     const law::Angle angle = trained_angle(config, layer);
-    const bool turned = !angle.near.empty();
+    const bool turned = !angle.near.empty(), steps = !angle_step(a).empty();
+    steps_.emplace_back();
+    if (steps) steps_.back().sums = std::make_unique<const LayerScore>(layer_steps(config, layer));
     if (turned)
         rotary = index_of(rotary_,
                           [&](const Rotary& r) {
                               const AttentionConfig& other = config.layer_attention(r.layer);
-                              return r.trained.key() == angle.key() && r.choice == choice &&
-                                     other.turned_dim() == a.turned_dim() &&
+                              return r.steps == steps && r.trained.key() == angle.key() &&
+                                     r.choice == choice && other.turned_dim() == a.turned_dim() &&
                                      other.angle_scaling == a.angle_scaling;
                           },
-                          {angle, layer, choice});
+                          {angle, layer, choice, steps});
     rotary_of_.push_back(rotary);
     int output = -1;
     if (a.output_norm.kind == OutputNorm::position) {
@@ -110,6 +113,10 @@ void Tables::plan(Arena& arena) {
     };
     for (Rotary& r : rotary_) {
         const int64_t pairs = static_cast<int64_t>(r.trained.near.size());
+        if (r.steps) {
+            r.theta = arena.reserve("theta", DType::f64, {1, pairs});
+            continue;
+        }
         r.queries = r.keys = rotation(pairs);
         if (!r.trained.growth.empty()) r.keys = rotation(pairs);
         if (!far_possible(r)) continue;
@@ -124,6 +131,8 @@ void Tables::plan(Arena& arena) {
         s.trained_tables = plan_score(arena, *s.trained);
         if (s.changed) s.changed_tables = plan_score(arena, *s.changed);
     }
+    for (Steps& s : steps_)
+        if (s.sums) s.tables = plan_score(arena, *s.sums);
     collect();
 }
 
@@ -207,7 +216,9 @@ LayerTables Tables::tables_of(int64_t layer) const {
         t.top_k_block = post_hoc_.top_k_block;
     }
     if (const OutputFactors* o = at(output_, output_of_[l])) t.output = o->table;
+    t.steps = steps_[l].tables;
     if (const Rotary* r = at(rotary_, rotary_of_[l])) {
+        t.theta = r->theta;
         t.queries = r->queries;
         t.keys = r->keys;
         if (r->angle.far_from > 0) {
@@ -250,6 +261,12 @@ void Tables::fill_rotary(Ops& ops, Rotary& rotary, law::Angle angle, int64_t len
             g = std::clamp(g - middle, -law::Angle::most_growth, law::Angle::most_growth);
         return growth;
     };
+    if (rotary.steps) {
+        ops.upload(rotary.theta, law::frequencies(angle.near).value().data());
+        rotary.angle = std::move(angle);
+        rotary.length = length;
+        return;
+    }
     const auto fill = [&](const Rotation& to, const std::vector<law::Formula>& angles, double sign) {
         const CosineRows rows = cosine_rows(angles, rows_, [&](size_t m) {
             std::vector<double> lengths = angle.growth.empty() ? std::vector<double>() : growth_of(m);

@@ -72,6 +72,8 @@ struct LayerTables {
     Tensor ones;                         // [head_dim], the gain of heads whose rotation grows
     int64_t top_k = 0, top_k_block = 0;  // as in PostHocConfig; 0 in training
     ScoreTables score;
+    ScoreTables steps;  // of a layer whose angle has a step; its queries and keys above are empty
+    Tensor theta;       // f64 [1, pairs]: by how much a pair turns for each unit of the sum of steps
 };
 
 class Tables {
@@ -97,6 +99,8 @@ class Tables {
         law::Angle trained;
         int64_t layer;  // the first that has it
         LayerChoice choice;
+        bool steps;  // it turns by theta times the sum of steps
+        Tensor theta{};
         Rotation queries{}, keys{}, far_queries{}, far_keys{};
         law::Angle angle{};  // from which they are filled now
         int64_t length = 0;  // for which; it matters to growth alone
@@ -150,7 +154,12 @@ class Tables {
     int64_t length_ = 0;                          // T of the laws
     bool takes_top_ = false;                      // top_k acts: not in training
     std::vector<Score> scores_;                   // per layer
-    std::vector<int> rotary_of_;                  // per layer; -1: none
+    struct Steps {
+        std::unique_ptr<const LayerScore> sums{};  // null: positions turn the layer, or nothing does
+        ScoreTables tables{};
+    };
+    std::vector<Steps> steps_;    // per layer
+    std::vector<int> rotary_of_;  // per layer; -1: none
     std::vector<OutputFactors> output_;
     std::vector<int> output_of_;
     std::vector<LayerTables> layers_;  // of those that attend; others have empty tables

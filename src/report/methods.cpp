@@ -215,7 +215,7 @@ class AttentionWords {
         const law::AngleText text = model::angle_text(attention_);
         std::vector<std::string> definitions;
         std::string base, fraction;
-        for (const law::Definition& d : text.definitions) {
+        for (const law::Definition& d : model::angle_definitions(attention_)) {
             definitions.push_back(fmt::format("{} = {}", d.name, d.formula));
             if (d.name == "base") base = d.formula;
             if (d.name == "fraction") fraction = d.formula;

@@ -315,7 +315,7 @@ void Experiment::check_layers(config::Problems& p) const {
                       sticks);
             const law::Angle angle = model::trained_angle(model, l);
             const model::ScalingConfig& scaling = a.angle_scaling;
-            uses_context = uses_context || law::mentions(model::written_out(model::angle_text(a)), "L") ||
+            uses_context = uses_context || law::mentions(model::angle_written_out(a), "L") ||
                            (scaling.active() && (scaling.factor == 0 || scaling.original_context == 0));
             const std::string turn = angle.first_not_finite(table_rows());
             if (!turn.empty()) p.add(path + ".angle", fmt::format("not a finite number: {}", turn));

@@ -42,6 +42,8 @@ void check_positions(const PositionsConfig& positions, const model::ModelConfig&
         const std::string path = model.layout_path(l) + ".angle", turn = angle.first_not_finite(range);
         turns = turns || !angle.near.empty();
         if (!turn.empty()) p.add(path, fmt::format("not a finite number: {}", turn), "positions.range");
+        if (!model::angle_step(model.layer_attention(l)).empty())
+            p.add(path, "the tokens decide how far it turns, not their positions", "positions.range");
         if (!angle.growth.empty())
             p.add(path, "lengths that grow with the position need positions that follow each other",
                   "positions.range");

@@ -427,6 +427,35 @@ TEST_CASE("prepared heads and their gradients do not depend on the number of thr
     }
 }
 
+TEST_CASE("angles of groups of heads: the bits of each group with tables of its own") {
+    for_each_isa([](Ops& ops) {
+        for (const HeadNorm norm : {HeadNorm::none, HeadNorm::rms}) {
+            // Tables of 12 columns: 4 pairs for each of three groups of two heads.
+            const Case c = {2, 7, 6, 24, 12, norm, false, Eps::constant};
+            const int64_t groups = 3, pairs = 4, width = 2 * c.d;
+            Problem whole(c), apart(c);
+            whole.spec.angle_heads = groups;
+            whole.forward(ops);
+            whole.backward(ops);
+            for (int64_t g = 0; g < groups; ++g) {
+                HeadSpec one = apart.spec;
+                one.heads = 2;
+                one.cosine = one.cosine.col_range(g * pairs, pairs);
+                one.sine = one.sine.col_range(g * pairs, pairs);
+                const auto heads = [&](Floats& x) {
+                    return x.tensor().col_range(Problem::before + g * width, width);
+                };
+                const Tensor inverse = apart.inverse() ? apart.inverse().col_range(2 * g, 2) : Tensor();
+                ops.prepare_heads(heads(apart.wide), Tensor(), inverse, one);
+                ops.prepare_heads_backward(heads(apart.dwide), Tensor(), Tensor(), Tensor(),
+                                           heads(apart.wide), Tensor(), inverse, one);
+            }
+            CHECK(same_bits(whole.wide, apart.wide));
+            CHECK(same_bits(whole.dwide, apart.dwide));
+        }
+    });
+}
+
 TEST_CASE("a gain of 1 changes no bit") {
     for_each_isa([](Ops& ops) {
         for (const int64_t pairs : {0, 5, 32}) {

@@ -165,13 +165,116 @@ TEST_CASE("gradients at what terms read: set, added, in columns of a wider matri
     });
 }
 
+// Angles of sums in two sequences with room for more, the tokens from position 3 on; grouped heads.
+struct Turned {
+    static constexpr int64_t sequences = 2, length = 37, room = 45, first = 3, groups = 2, heads = 4, d = 12,
+                             pairs = 5, tokens = sequences * length;
+    Doubles sums{groups, sequences*room}, theta{1, pairs};
+    Floats cosine{tokens, groups*pairs, groups*pairs + 1}, sine{tokens, groups*pairs};
+    Floats x = normal(tokens, heads*d, 6, 1, 0, heads*d + 3), dx = normal(tokens, heads*d, 7);
+    Floats dsums{groups, tokens, tokens + 2};
+    explicit Turned(double largest) {
+        for (int64_t i = 0; i < sums.count(); ++i) sums[i] = largest * std::sin(1.7 * double(i));
+        for (int64_t m = 0; m < pairs; ++m) theta[m] = std::pow(10.0, -double(m));
+    }
+    double angle(int64_t n, int64_t column) const {
+        return sums.at(column / pairs, n / length * room + first + n % length) * theta[column % pairs];
+    }
+    void forward(Ops& ops) {
+        ops.token_angles(cosine.tensor(), sine.tensor(), sums.tensor(), theta.tensor(), length, first);
+    }
+    void backward(Ops& ops, Write write) {
+        ops.token_angles_backward(dsums.tensor(), dx.tensor(), x.tensor(), theta.tensor(), d, write);
+    }
+    // Of the gradient at a sum: its value, and the sizes of its terms.
+    std::pair<double, double> gradient(int64_t g, int64_t n) const {
+        double sum = 0, size = 0;
+        for (int64_t h = g * heads / groups; h < (g + 1) * heads / groups; ++h)
+            for (int64_t m = 0; m < pairs; ++m) {
+                const double up = double{dx.at(n, h * d + d / 2 + m)} * double{x.at(n, h * d + m)},
+                             down = double{dx.at(n, h * d + m)} * double{x.at(n, h * d + d / 2 + m)};
+                sum += theta[m] * (up - down);
+                size += theta[m] * (std::abs(up) + std::abs(down));
+            }
+        return {sum, size};
+    }
+};
+
+TEST_CASE("cosines and sines of sums, up to millions of radians") {
+    for_each_isa([](Ops& ops) {
+        for (const double largest : {1.0, 1e3, 1e6}) {
+            Turned t(largest);
+            t.forward(ops);
+            const int64_t columns = Turned::groups * Turned::pairs;
+            // The rounding to f32, and that of the angle in double.
+            const auto bound = [&](int64_t) { return unit + 4 * wide_unit * largest; };
+            const auto angle = [&](int64_t i) { return t.angle(i / columns, i % columns); };
+            CHECK(worst(
+                      t.cosine, [&](int64_t i) { return std::cos(angle(i)); }, bound) <= 1);
+            CHECK(worst(
+                      t.sine, [&](int64_t i) { return std::sin(angle(i)); }, bound) <= 1);
+            CHECK((t.cosine.guards_intact() && t.sine.guards_intact()));
+        }
+    });
+}
+
+TEST_CASE("gradients at the sums that turn heads, set and added") {
+    for_each_isa([](Ops& ops) {
+        Turned t(1);
+        for (const Write write : {Write::set, Write::add}) {
+            t.backward(ops, write);
+            const double times = write == Write::add ? 2 : 1;
+            CHECK(worst(
+                      t.dsums,
+                      [&](int64_t i) {
+                          return times * t.gradient(i / Turned::tokens, i % Turned::tokens).first;
+                      },
+                      [&](int64_t i) {
+                          const auto [sum, size] = t.gradient(i / Turned::tokens, i % Turned::tokens);
+                          return 3 * unit * std::abs(sum) + 100 * wide_unit * size;
+                      }) <= 1);
+            CHECK(t.dsums.guards_intact());
+        }
+    });
+}
+
+TEST_CASE("sums that are no numbers turn heads by no number") {
+    for_each_isa([](Ops& ops) {
+        Turned t(1);
+        t.sums.at(0, Turned::first) = std::nan("");
+        t.sums.at(1, Turned::first) = INFINITY;
+        t.forward(ops);
+        for (int64_t c = 0; c < Turned::groups * Turned::pairs; ++c) CHECK(std::isnan(t.cosine.at(0, c)));
+        CHECK(std::isfinite(t.cosine.at(1, 0)));
+    });
+}
+
+TEST_CASE("token angles of shapes that do not fit are refused") {
+    const auto ops = make_test_ops({.threads = 1});
+    Turned t(1);
+    const auto forward = [&](const Tensor& sums, int64_t length, int64_t first) {
+        ops->token_angles(t.cosine.tensor(), t.sine.tensor(), sums, t.theta.tensor(), length, first);
+    };
+    CHECK_THROWS_AS(forward(t.sums.tensor(), 36, 0), Error);
+    CHECK_THROWS_AS(forward(t.sums.tensor(), Turned::length, 9), Error);  // beyond the room
+    CHECK_THROWS_AS(forward(t.sums.tensor().first_rows(1), Turned::length, 0), Error);
+    CHECK_THROWS_AS(ops->token_angles_backward(t.dsums.tensor(), t.dx.tensor(), t.x.tensor(),
+                                               t.theta.tensor(), 10, Write::set),
+                    Error);
+}
+
 TEST_CASE("terms: the same bits at every number of threads") {
     check_thread_independence([](Ops& ops) {
         Sums s(4, 3000, 3);
         s.forward(ops);
         s.backward(ops);
-        Floats all(1, s.dvalues.count() + 2 * s.sums.count());
+        Turned t(1e3);
+        t.forward(ops);
+        t.backward(ops, Write::set);
+        Floats all(1, s.dvalues.count() + 2 * s.sums.count() + t.cosine.count() + t.dsums.count());
         int64_t to = 0;
+        for (int64_t i = 0; i < t.cosine.count(); ++i) all[to++] = t.cosine[i];
+        for (int64_t i = 0; i < t.dsums.count(); ++i) all[to++] = t.dsums[i];
         for (int64_t i = 0; i < s.dvalues.count(); ++i) all[to++] = s.dvalues[i];
         for (int64_t i = 0; i < s.sums.count(); ++i) {
             const auto high = static_cast<float>(s.sums[i]);

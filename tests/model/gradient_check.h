@@ -107,12 +107,15 @@ inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionCo
     }
     steps += law_steps(a);
     if (a.sink != model::SinkKind::none) ++steps;
+    if (a.differential) steps += 4;  // product, sigmoid, product with it, difference
     if (a.output_norm.kind == model::OutputNorm::exclusive)
         steps += 5;  // two dot products, quotient, product, difference
     else if (a.output_norm.kind != model::OutputNorm::none)
         steps += a.output_norm.gain ? 2 : 1;
     steps += 5 * static_cast<int64_t>(
                      reference::terms_of(a).size());  // product, bias, log sigmoid, sum, difference
+    // Product, bias, two functions, sum; angle, cosine or sine, product with it.
+    steps += 8 * static_cast<int64_t>(reference::written_terms(a, true).size());
     if (a.normaliser != model::Normaliser::softmax)
         steps += 3;                                        // logarithms, running sums of keys and gradients
     if (a.gate.kind != model::GateKind::none) steps += 3;  // product, sigmoid, product with it
@@ -254,7 +257,8 @@ class Expected {
         if (name.ends_with("_mix")) return static_cast<size_t>(config_.width);
         const bool head_gate =
             a.gate.kind == model::GateKind::headwise || a.gate.kind == model::GateKind::sparse;
-        if (name.ends_with("attention.sink") || (name.ends_with("attention.gate.weight") && head_gate))
+        if (name.ends_with("attention.sink") || name.ends_with("attention.difference.weight") ||
+            (name.ends_with("attention.gate.weight") && head_gate))
             return static_cast<size_t>(a.head_dim);
         return 1;
     }
@@ -298,6 +302,7 @@ class Expected {
     }
     // Row length of a tensor that is split by channel.
     size_t row_length(const std::string& name) const {
+        if (name.ends_with("attention.difference.weight")) return static_cast<size_t>(config_.width);
         if (!name.ends_with("attention.gate.weight")) return 1;
         const bool sparse = attention_of(name).gate.kind == model::GateKind::sparse;
         return static_cast<size_t>(sparse ? model::sparse_gate_channels : config_.width);

@@ -130,6 +130,7 @@ class RandomVariant {
         a.own<model::LatentConfig>() = {};
         a.conv = {};
         a.gate = {};
+        a.differential = false;
     }
     model::AttentionConfig attention() {
         model::AttentionConfig a;
@@ -173,6 +174,8 @@ class RandomVariant {
         set_angle(a, turning);
         add_laws(a, factor, distance, softcap);
         if (forgets) add_law(a, "forgetting");
+        const Rng rng(19, Purpose::test, stream_);  // apart, so that it changes no other variant
+        a.differential = a.heads / a.kv() % 2 == 0 && rng.below(drawn_of_differences_++, 3) == 0;
         return a;
     }
 
@@ -293,7 +296,7 @@ class RandomVariant {
 
     Rng rng_;
     uint32_t stream_;
-    uint64_t drawn_ = 0, drawn_of_latents_ = 0;
+    uint64_t drawn_ = 0, drawn_of_latents_ = 0, drawn_of_differences_ = 0;
     bool documents_ = false, hybrid_ = false, mixes_values_ = false, peri_ = false,
          needs_sparse_channels_ = false;
     int64_t length_ = 0, kv_heads_ = 1, head_dim_ = 4;
@@ -368,6 +371,7 @@ inline std::set<std::string> features(const SmallModel& small) {
             add("conv.keys", a.conv.keys);
             add("conv.values", a.conv.values);
         }
+        add("differential", a.differential);
         add("output_norm", a.output_norm.kind);
         if (a.output_norm.kind != model::OutputNorm::none) add("output_norm.gain", a.output_norm.gain);
         add("gate.kind", a.gate.kind);
@@ -414,6 +418,7 @@ inline std::vector<std::string> known_features() {
                             "conv.queries",
                             "conv.keys",
                             "conv.values",
+                            "differential",
                             "output_norm.gain",
                             "gate.doubled",
                             "gate.zero_init",

@@ -169,6 +169,29 @@ void output_variants(const Attend& attend) {
             a.sink = model::SinkKind::zero;
         },
         true);
+    attend("differences of heads", [](model::AttentionConfig& a) {
+        a.heads = 4;
+        a.kv_heads = 2;
+        a.differential = true;
+        a.gate.kind = model::GateKind::headwise;
+    });
+    attend(
+        "differences of heads, normed, documents",
+        [](model::AttentionConfig& a) {
+            a.heads = 4;
+            a.kv_heads = 1;
+            a.differential = true;
+            a.output_norm = {model::OutputNorm::head, true};
+            a.gate.kind = model::GateKind::elementwise;
+            a.sink = model::SinkKind::learned;
+        },
+        true);
+    attend("differences of stick-breaking heads without their own value", [](model::AttentionConfig& a) {
+        a.kv_heads = 1;
+        a.differential = true;
+        a.normaliser = model::Normaliser::stick_breaking;
+        a.output_norm.kind = model::OutputNorm::exclusive;
+    });
     attend("factor of the position on the output", [](model::AttentionConfig& a) {
         a.output_norm = {model::OutputNorm::position, false, "(1 + p/4)^0.5"};
         a.gate.kind = model::GateKind::headwise;

@@ -49,6 +49,29 @@ inline std::vector<SmallModel> term_models() {
             add_law(a, "z - t/16");
         },
         true);
+    attend("turns that the tokens make", [](model::AttentionConfig& a) {
+        a.terms["step"].value = "softplus(x)";
+        a.angle = json::Value("between(step) * 100^(-2*m/d)");
+    });
+    attend(
+        "turns of grouped heads, whose gain is learned, next to a bias by token, documents, window",
+        [](model::AttentionConfig& a) {
+            a.heads = 4;
+            a.kv_heads = 2;
+            a.window = 9;
+            a.qk.kind = model::QkKind::qk_rms_w;
+            a.terms["step"] = {"1 + tanh(x)", json::Value("h/2"), true};
+            a.angle = json::Value("(m < d/4) * between(step) / (m + 1)");
+            a.terms["f"].value = "log_sigmoid(x)";
+            add_law(a, "z + between(f)");
+        },
+        true);
+    attend("turns of heads without a norm", [](model::AttentionConfig& a) {
+        a.kv_heads = 1;
+        a.qk.kind = model::QkKind::none;
+        a.terms["w"] = {"tanh(x)", json::Value(1), false};
+        a.angle = json::Value("(d - 2*m) / d * between(w)");
+    });
     return all;
 }
 

@@ -125,6 +125,7 @@ class Attention {
                            [&](size_t i, size_t j) { return visible(doc_start, i, j); });
         if (pairs > 0)
             sequence.largest_scores = std::max(sequence.largest_scores, std::sqrt(squares / pairs));
+        for (size_t p = 0; p < positions && a_.differential; ++p) out[p] = differences(out[p], x[p]);
         for (size_t p = 0; p < positions; ++p) output_norm(out[p], double(p), v[p]);
         for (size_t p = 0; p < positions; ++p) gate(out[p], x[p]);
         if (a_.mixer == "gau") {
@@ -271,7 +272,17 @@ class Attention {
                 keys_.push_back(treated(k[p], o_.kv_heads_, "k", magnitude));
                 n_.push_back(o_.keys_counted(doc_start, p));
             }
+            const std::vector<TermText> steps = written_terms(a_, true);
+            Row<T> sums(o_.kv_heads_, T(0));
+            Rows<T> values;
+            if (!steps.empty()) values = read_term(steps[0], x, o_.kv_heads_);
             for (size_t p = 0; p < x.size(); ++p) {
+                if (!steps.empty()) {
+                    for (size_t g = 0; g < sums.size(); ++g) sums[g] += values[p][g];
+                    turned_queries_.push_back(turned_by(queries_[p], sums, steps[0].name));
+                    turned_keys_.push_back(turned_by(keys_[p], sums, steps[0].name));
+                    continue;
+                }
                 turned_queries_.push_back(turned(queries_[p], double(p)));
                 turned_keys_.push_back(turned(keys_[p], double(p), -1));
             }
@@ -302,6 +313,30 @@ class Attention {
         }
 
       private:
+        // Heads of a row rotated by the sums of their key heads.
+        Row<T> turned_by(Row<T> row, const Row<T>& sums, const std::string& step) const {
+            using std::cos, std::sin;
+            const size_t d = o_.d_, half = d / 2, heads = row.size() / d;
+            for (size_t m = 0; m < half; ++m) {
+                const double theta = FormulaWalker<double>(a_.written_angle(),
+                                                           {{"between(" + step + ")", 1},
+                                                            {"m", double(m)},
+                                                            {"d", double(d)},
+                                                            {"l", double(o_.layer_)},
+                                                            {"layers", double(o_.config_.layers)},
+                                                            {"L", o_.l_train()}},
+                                                           {})
+                                         .value();
+                for (size_t h = 0; h < heads; ++h) {
+                    const T angle = theta * sums[h / (heads / sums.size())];
+                    const T first = row[h * d + m], second = row[h * d + m + half];
+                    row[h * d + m] = first * cos(angle) - second * sin(angle);
+                    row[h * d + m + half] = first * sin(angle) + second * cos(angle);
+                }
+            }
+            return row;
+        }
+
         // Every head of a row normed as qk.kind says.
         Row<T> treated(const Row<T>& row, size_t heads, const std::string& name, const T& magnitude) const {
             using std::exp;
@@ -414,18 +449,20 @@ class Attention {
             return T(std::max(1.0, std::log(n_[i]) / std::log(o_.l_train()))) * (score - added) + added;
         }
 
-        // Of every term, position and head.
-        void read_terms(const Rows<T>& x) {
-            for (const TermText& term : terms_) {
-                const std::string name = o_.name_ + "terms." + term.name;
-                const Row<T>& bias = weights_.param(name + ".bias");
-                Rows<T>& values = values_.emplace_back();
-                for (const Row<T>& u : weights_.linear(x, name + ".weight")) {
-                    values.emplace_back();
-                    for (size_t h = 0; h < o_.heads_; ++h)
-                        values.back().push_back(laws_.term(term, h, u[h] + bias[h]));
-                }
+        // Of every position and head.
+        Rows<T> read_term(const TermText& term, const Rows<T>& x, size_t heads) const {
+            const std::string name = o_.name_ + "terms." + term.name;
+            const Row<T>& bias = weights_.param(name + ".bias");
+            Rows<T> values;
+            for (const Row<T>& u : weights_.linear(x, name + ".weight")) {
+                values.emplace_back();
+                for (size_t h = 0; h < heads; ++h)
+                    values.back().push_back(laws_.term(term, h, u[h] + bias[h]));
             }
+            return values;
+        }
+        void read_terms(const Rows<T>& x) {
+            for (const TermText& term : terms_) values_.push_back(read_term(term, x, o_.heads_));
         }
 
         const Attention& o_;
@@ -463,7 +500,7 @@ class Attention {
         if (n.kind == model::OutputNorm::none) return;
         if (n.kind == model::OutputNorm::exclusive) {
             for (size_t begin = 0; begin < row.size(); begin += d_) {
-                const size_t own = begin / d_ / (heads_ * d_ / values.size()) * d_;
+                const size_t own = begin / d_ / (row.size() / values.size()) * d_;
                 T along = 0, square = 0;
                 for (size_t c = 0; c < d_; ++c) along += row[begin + c] * values[own + c];
                 for (size_t c = 0; c < d_; ++c) square += values[own + c] * values[own + c];
@@ -482,6 +519,20 @@ class Attention {
             for (size_t c = 0; c < width; ++c)
                 row[begin + c] = n.gain ? weights_.param(name_ + "output_norm.gain")[c] * part[c] : part[c];
         }
+    }
+
+    // Of each two heads the first less a share of the second. As in gate(), a share may be given once per channel.
+    Row<T> differences(const Row<T>& row, const Row<T>& x) const {
+        const Row<T>& w = weights_.param(name_ + "difference.weight");
+        Row<T> out(row.size() / 2, T(0));
+        const size_t channels = out.size() / (w.size() / x.size());
+        for (size_t c = 0; c < out.size(); ++c) {
+            T u = 0;
+            for (size_t i = 0; i < x.size(); ++i) u += w[c / channels * x.size() + i] * x[i];
+            const size_t first = c / d_ * 2 * d_ + c % d_;
+            out[c] = row[first] - sigmoid(u) * row[first + d_];
+        }
+        return out;
     }
 
     // Gates are one per head or one per channel; rows of the matrix say how many. A head's gate given as one

@@ -45,14 +45,26 @@ inline void add_score_parameters(std::vector<Parameter>& all, const model::Model
 
 // b of a term, which begins with a number or a formula.
 inline void add_term_bias(std::vector<Parameter>& all, const std::string& name, const TermText& term,
-                          const model::ModelConfig& m, int64_t l) {
+                          const model::ModelConfig& m, int64_t l, int64_t heads) {
     const model::AttentionConfig& a = attention_of(m, l);
-    Parameter bias{name, {a.heads}};
-    for (int64_t h = 0; h < a.heads; ++h)
+    Parameter bias{name, {heads}};
+    for (int64_t h = 0; h < heads; ++h)
         bias.list.push_back(
             first_value(m, a, l, {.name = term.name, .init = term.init}, static_cast<size_t>(h)));
     bias.value = bias.list[0];
     all.push_back(std::move(bias));
+}
+
+// Of the scores by head, of the angle by key head.
+inline void add_terms(ParameterList& to, const model::ModelConfig& m, int64_t l) {
+    const model::AttentionConfig& a = attention_of(m, l);
+    for (const bool of_angle : {false, true})
+        for (const TermText& term : of_angle ? written_terms(a, true) : terms_of(a)) {
+            const std::string name = fmt::format("layers.{}.attention.terms.{}", l, term.name);
+            const int64_t rows = of_angle && a.kv_heads > 0 ? a.kv_heads : a.heads;
+            to.matrix(name + ".weight", rows, m.width, term.zero_weights);
+            add_term_bias(to.all, name + ".bias", term, m, l, rows);
+        }
 }
 
 inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
@@ -108,7 +120,8 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
             to.matrix(name + "k.weight", kv * d, width);
             to.matrix(name + "v.weight", kv * d, width);
         }
-        to.matrix(name + "o.weight", width, heads * d, m.init.zero_projections);
+        const int64_t outputs = a.differential ? heads / 2 : heads;
+        to.matrix(name + "o.weight", width, outputs * d, m.init.zero_projections);
         if (a.bias != model::AttentionBias::none) {
             to.constant(name + "q.bias", {heads * d}, 0);
             to.constant(name + "k.bias", {kv * d}, 0);
@@ -147,10 +160,7 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
 
         add_score_parameters(to.all, m, l);
         if (a.sink == model::SinkKind::learned) to.constant(name + "sink", {heads}, 0);
-        for (const TermText& term : terms_of(a)) {
-            to.matrix(name + "terms." + term.name + ".weight", heads, width, term.zero_weights);
-            add_term_bias(to.all, name + "terms." + term.name + ".bias", term, m, l);
-        }
+        add_terms(to, m, l);
         if (a.index_heads > 0) {
             const int64_t turning = latents.width > 0 ? latents.shared : d,
                           channels = turning > 0 ? turning : d;
@@ -158,11 +168,13 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
             to.matrix(name + "index.k.weight", channels, width);
             to.matrix(name + "index.w.weight", a.index_heads, width);
         }
+        if (a.differential) to.matrix(name + "difference.weight", outputs, width);
         if (a.output_norm.kind != model::OutputNorm::none && a.output_norm.gain)
             to.constant(name + "output_norm.gain",
-                        {a.output_norm.kind == model::OutputNorm::head ? d : heads * d}, 1);
+                        {a.output_norm.kind == model::OutputNorm::head ? d : outputs * d}, 1);
         if (a.gate.kind != model::GateKind::none)
-            to.matrix(name + "gate.weight", a.gate.kind == model::GateKind::elementwise ? heads * d : heads,
+            to.matrix(name + "gate.weight",
+                      a.gate.kind == model::GateKind::elementwise ? outputs * d : outputs,
                       a.gate.kind == model::GateKind::sparse ? model::sparse_gate_channels : width,
                       a.gate.zero_init);
     };

@@ -65,16 +65,23 @@ inline const TokenLaw* token_law(const std::string& name) {
     return it == laws.end() ? nullptr : &it->second;
 }
 
-// Those of the config, then those of the named laws.
-inline std::vector<TermText> terms_of(const model::AttentionConfig& a) {
+// The terms of the config, of which the angle may use one.
+inline std::vector<TermText> written_terms(const model::AttentionConfig& a, bool of_angle) {
     std::vector<TermText> all;
     for (const auto& [name, c] : a.terms) {
+        if ((a.written_angle().find("between(" + name + ")") != std::string::npos) != of_angle) continue;
         all.push_back({name, c.value, "0", c.zero_init});
         if (const std::string* init = c.init.to_string())
             all.back().init = *init;
         else if (!c.init.is_null())
             all.back().init = fmt::format("{}", c.init.as_number());
     }
+    return all;
+}
+
+// Those that scores read: of the config, then of the named laws.
+inline std::vector<TermText> terms_of(const model::AttentionConfig& a) {
+    std::vector<TermText> all = written_terms(a, false);
     for (const std::string& text : laws_of(a))
         for (const TermText& term : token_law(text) ? token_law(text)->terms : std::vector<TermText>()) {
             const auto same = [&](const TermText& t) { return t.name == term.name; };

@@ -215,6 +215,10 @@ const std::vector<Family> families{
          cuda::running_sums(sums, Tensor(), between, between, length, 0, nullptr);
          cuda::running_sums_backward(between, room.f32(heads, length), length, nullptr);
          cuda::term_gradient(room.make(type, length, heads), between, between, Write::set, nullptr);
+         Tensor theta = room.make(DType::f64, 1, 8), x = room.make(type, length, heads * 16);
+         cuda::token_angles(room.f32(length, heads * 8), room.f32(length, heads * 8), sums, theta, length, 0,
+                            nullptr);
+         cuda::token_angles_backward(between, x, x, theta, 16, Write::set, nullptr);
          cuda::law_rows(room.f32(heads, length), room.f32(heads, length), queries, nullptr);
          cuda::law_gradient({.dparameter = room.f32(heads),
                              .derivative = room.f32(heads, length),

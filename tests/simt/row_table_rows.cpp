@@ -97,7 +97,7 @@ RowCase norms_backward(const NormParts& parts, Write write, bool in_place) {
 struct HeadParts {
     std::string name;
     HeadNorm norm;
-    bool gain, bias, learned_eps, rotary, shared_eps = false;
+    bool gain, bias, learned_eps, rotary, shared_eps = false, own_angles = false;
 };
 const std::vector<HeadParts> head_parts = {
     {"rotary alone", HeadNorm::none, false, false, false, true},
@@ -105,7 +105,8 @@ const std::vector<HeadParts> head_parts = {
     {"rms, gain, rotary", HeadNorm::rms, true, false, false, true},
     {"rms, learned eps, rotary", HeadNorm::rms, false, false, true, true},
     {"rms, gain, one learned eps", HeadNorm::rms, true, false, true, false, true},
-    {"layer, gain, bias, rotary", HeadNorm::layer, true, true, false, true}};
+    {"layer, gain, bias, rotary", HeadNorm::layer, true, true, false, true},
+    {"rotary of each head", HeadNorm::none, false, false, false, true, false, true}};
 
 // The heads of one problem: width = heads * d. Angles for d/2 pairs, or for fewer where d is 24.
 struct Heads {
@@ -118,9 +119,10 @@ struct Heads {
         heads = p.shape.width / d;
         length = p.shape.rows / 2;
         pairs = d == 24 ? 8 : d / 2;
-        cosine = p.f32(length, pairs);
-        sine = p.f32(length, pairs);
-        for (int64_t i = 0; i < length * pairs; ++i) {
+        const int64_t columns = parts.own_angles ? heads * pairs : pairs;
+        cosine = p.f32(length, columns);
+        sine = p.f32(length, columns);
+        for (int64_t i = 0; i < length * columns; ++i) {
             const float angle = p.values(cosine)[i];
             p.values(cosine)[i] = std::cos(angle);
             p.values(sine)[i] = std::sin(angle);
@@ -137,6 +139,7 @@ struct Heads {
         if (parts.rotary) {
             s.cosine = t[cosine];
             s.sine = t[sine];
+            if (parts.own_angles) s.angle_heads = heads;
         }
         return s;
     }
@@ -401,6 +404,61 @@ RowCase at_terms(Write write) {
             }};
 }
 
+// Cosines and sines of the sums of three sequences, for 6 pairs whose frequencies rise from 0.
+RowCase token_angles() {
+    return {"token_angles",
+            "",
+            {{2, 3 * 7}, {1, 3 * 256, 3}, {4, 3 * 90, 8}},
+            [](Problem& p) {
+                const auto [heads, tokens, gap] = p.shape;
+                const int64_t length = tokens / 3, pairs = 6;
+                const int values = p.f32(heads, tokens, 0.1, 1), each = p.f32(1, pairs, 0.01, 0.1);
+                const double size = 2 * static_cast<double>(length + 1);
+                const int sums = p.doubles_out(heads, tokens, {0x1p-29 * static_cast<double>(length), size}),
+                          theta = p.doubles_out(1, pairs, {0x1p-26, 1});
+                // Equal angles but for additions in f64, so that the roundings to f32 remain.
+                const int cosine = p.f32_out(tokens, heads * pairs, {2, 1}),
+                          sine = p.f32_out(tokens, heads * pairs, {2, 1});
+                p.run(
+                    [=](Ops& cpu, const Tensors& t) {
+                        cpu.running_sums(t[sums], Tensor(), t[values], Tensor(), length, 0);
+                        cpu.running_sums(t[theta], Tensor(), t[each], Tensor(), pairs, 0);
+                        cpu.token_angles(t[cosine], t[sine], t[sums], t[theta], length, 0);
+                    },
+                    [=](const Tensors& t) {
+                        cuda::running_sums(t[sums], Tensor(), t[values], Tensor(), length, 0, nullptr);
+                        cuda::running_sums(t[theta], Tensor(), t[each], Tensor(), pairs, 0, nullptr);
+                        cuda::token_angles(t[cosine], t[sine], t[sums], t[theta], length, 0, nullptr);
+                    });
+            },
+            false};
+}
+RowCase token_angles_backward(Write write) {
+    return {
+        "token_angles_backward",
+        write == Write::add ? "add" : "set",
+        {{9, 2 * 64, 8}, {10, 4 * 30, 3}, {301, 2 * 16}},
+        [=](Problem& p) {
+            const auto [rows, width, gap] = p.shape;
+            const int64_t heads = 2, d = width % 64 == 0 ? 64 : width % 30 == 0 ? 30 : 16, pairs = d / 2 - 1;
+            const int dx = p.in(rows, width), x = p.in(rows, width), each = p.f32(1, pairs, 0.01, 0.1);
+            const int theta = p.doubles_out(1, pairs, {0x1p-26, 4});
+            // In f64 up to the rounding of the results; theta below 4, two products of numbers below 5.
+            const Bound bound{2, static_cast<double>(width) * 4 * 50};
+            const int dsums =
+                write == Write::add ? p.f32_in_out(heads, rows, bound) : p.f32_out(heads, rows, bound);
+            p.run(
+                [=](Ops& cpu, const Tensors& t) {
+                    cpu.running_sums(t[theta], Tensor(), t[each], Tensor(), pairs, 0);
+                    cpu.token_angles_backward(t[dsums], t[dx], t[x], t[theta], d, write);
+                },
+                [=](const Tensors& t) {
+                    cuda::running_sums(t[theta], Tensor(), t[each], Tensor(), pairs, 0, nullptr);
+                    cuda::token_angles_backward(t[dsums], t[dx], t[x], t[theta], d, write, nullptr);
+                });
+        }};
+}
+
 // One query of 4 heads per sequence at position 20 of 24 cached rows, sees keys from 3 on.
 RowCase decoding(const std::string& variant, bool tables, bool far, bool sink, float softcap) {
     return {
@@ -481,7 +539,11 @@ std::vector<RowCase> row_cases() {
     cases.push_back(tops());
     for (const bool of_keys : {false, true}) cases.push_back(sums(of_keys));
     cases.push_back(sums_backward());
-    for (const Write write : {Write::set, Write::add}) cases.push_back(at_terms(write));
+    cases.push_back(token_angles());
+    for (const Write write : {Write::set, Write::add}) {
+        cases.push_back(at_terms(write));
+        cases.push_back(token_angles_backward(write));
+    }
     cases.push_back(decoding("plain", false, false, false, 0));
     cases.push_back(decoding("tables, far pairs", true, true, false, 0));
     cases.push_back(decoding("tables, softcap, sink", true, false, true, 3));

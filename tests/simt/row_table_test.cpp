@@ -29,8 +29,8 @@ const std::map<std::string, std::string> held_elsewhere = {
 };
 // Element types are chosen by their tensors; no operand of these can be bf16 by contract.
 const std::set<std::string> only_f32 = {
-    "row_starts", "law_rows",    "law_gradient", "head_maxima",  "qk_clip",
-    "sum",        "sum_squares", "adam",         "running_sums", "running_sums_backward"};
+    "row_starts",  "law_rows", "law_gradient", "head_maxima",           "qk_clip",     "sum",
+    "sum_squares", "adam",     "running_sums", "running_sums_backward", "token_angles"};
 
 std::string text_of(const std::string& path) {
     std::ifstream file(std::string(LONGREACH_SOURCE_DIR) + "/" + path);
