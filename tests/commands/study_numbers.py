@@ -1,14 +1,15 @@
-"""Every number of the pages of studies can be made again: each number with a decimal point and each interval "[a, b]" in
-runs/studies/*.md and in the verdicts of runs/README.md stands
+"""Every result in a document can be made again: each number with a decimal point and each interval "[a, b]" in README.md,
+in runs/studies/*.md and in the verdicts of runs/README.md stands
 
 - in tables.txt of a study of runs/reference, which tools/redraw makes again from its archive (the test kept_studies): of
-  one that the page links to, for the verdicts of any;
+  one that the page links to, for README and the verdicts of any;
 - or in a file of tools/results that the same paragraph or row links to;
 - or in runs/studies/numbers.txt, below the command that prints it.
 
 A number with k decimals stands there if one of theirs, rounded to k decimals, is equal; a mean and the interval beside it
 have to be in one cell. A written sign counts; a number without one may be that of the difference turned round. Of "every
-pair" both orders are there. Text in `code`, the addresses of links and identifiers such as arXiv:2410.23771 are no results.
+pair" both orders are there. Text in `code`, indented blocks of README, the addresses of links and identifiers such as
+arXiv:2410.23771 are no results.
 EXCEPTIONS lists what nothing makes again, and why; an exception that is no longer needed fails too.
 
     study_numbers.py ROOT [EXCEPTIONS]
@@ -94,6 +95,9 @@ def pages(root):
     """(path, first line number, lines) of each page that is checked."""
     for path in sorted((root / "runs/studies").glob("*.md")):
         yield path, 1, path.read_text().splitlines()
+    path = root / "README.md"
+    # The command that makes a block again stands above it.
+    yield path, 1, ["" if line.startswith("    ") else line for line in path.read_text().splitlines()]
     path = root / "runs/README.md"
     lines = path.read_text().splitlines()
     if "## Verdicts" in lines:
@@ -191,7 +195,8 @@ def self_test():
         (root / "tools/results/t.md").write_text("46.5K tokens/s at 512\n")
         (root / "runs/studies/numbers.txt").write_text("Of 3.75.\n\n$ longreach --grid 3.25\nhalf 1.0163\n")
 
-        def found(text, exceptions={}, verdict="done"):
+        def found(text, exceptions={}, verdict="done", readme=""):
+            (root / "README.md").write_text(f"    4.125 in a block\n\n{readme}\n")
             (root / "runs/README.md").write_text(
                 f"## Verdicts\n\n| claim 8.25 | verdict | result | command | minutes |\n|---|---|---|---|---:|\n"
                 f"| of 9.75 | {verdict} | all | `x` | 1.5 |\n\nelse 7.75\n")
@@ -208,6 +213,8 @@ def self_test():
         assert found("One\n\n| x | 1.4521 |") == ["runs/studies/s.md:5: nothing makes 1.4521 again"]
         assert found("", verdict="at 5.5") == ["runs/README.md:5: nothing makes 5.5 again"]
         assert not found("", verdict="at 6.125 and 0.181 [0.102, 0.261]")
+        assert found("", readme="by 5.5") == ["README.md:3: nothing makes 5.5 again"]
+        assert not found("", readme="by 6.125, at 46.5K ([t](tools/results/t.md))")
         excused = {("runs/studies/s.md", "5.5"): "why"}
         assert not found("5.5", excused) and found("", excused) == ["runs/studies/s.md: 5.5 is no exception any more"]
 
@@ -218,7 +225,7 @@ def main():
     root = pathlib.Path(sys.argv[1])
     exceptions = read_exceptions(pathlib.Path(sys.argv[2])) if len(sys.argv) > 2 else {}
     out = problems(root, exceptions)
-    print("\n".join(out) if out else "every number of the studies is made again")
+    print("\n".join(out) if out else "every result is made again")
     sys.exit(bool(out))
 
 
