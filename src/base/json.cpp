@@ -149,6 +149,13 @@ bool operator==(const Member& a, const Member& b) {
     return a.key == b.key && a.value == b.value;
 }
 
+void require_format(const Value& root, int64_t known, const std::string& path, ExitCode code) {
+    const Value* format = root.find("format");
+    const std::optional<int64_t> number = format != nullptr ? format->to_int64() : 1;
+    require(number == known, code, "{}: this version reads format {} of this file, not {}", path, known,
+            number ? std::to_string(*number) : "another");
+}
+
 std::vector<std::pair<size_t, size_t>> duplicates(const Object& object) {
     std::vector<std::pair<size_t, size_t>> found;
     if (object.size() <= 8) {  // the usual case, without an allocation

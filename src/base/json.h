@@ -156,6 +156,10 @@ struct ParseOptions {
 // Throws Error(options.code) whose message is "file:line:column: what is wrong".
 Value parse(std::string_view text, std::string_view file, const ParseOptions& options = {});
 
+// Refuses a file of this program whose member `format` is not the number that this version writes. Files without it
+// have the first format, 1.
+void require_format(const Value& root, int64_t known, const std::string& path, ExitCode code);
+
 // Indices (first, later) of the members that repeat a key, in the order of the later one.
 std::vector<std::pair<size_t, size_t>> duplicates(const Object& object);
 

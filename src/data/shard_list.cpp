@@ -73,6 +73,7 @@ ShardList ShardList::read(const std::string& directory) {
     parse.code = ExitCode::data;
     parse.max_bytes = largest_list;
     const json::Value root = json::parse(io::read_file(path, largest_list, io::Links::refuse), path, parse);
+    json::require_format(root, format, path, ExitCode::data);
     const json::Value* files = root.find("files");
     require(files != nullptr && files->is_object(), ExitCode::data, "{} is damaged: no files", path);
     for (const json::Member& member : files->as_object()) list.files.push_back(entry_of(member, path));
@@ -82,7 +83,8 @@ ShardList ShardList::read(const std::string& directory) {
 void ShardList::write(const std::string& directory, io::Disk& disk) const {
     json::Object entries;
     for (const ListedFile& file : files) entries.push_back({file.name, format_hash64(file.hash)});
-    const json::Value root = json::Value::object({{"files", json::Value(std::move(entries))}});
+    const json::Value root =
+        json::Value::object({{"format", format}, {"files", json::Value(std::move(entries))}});
     io::write_file_atomically(io::join_path(directory, name), json::write(root, json::Style::pretty) + "\n",
                               disk);
 }

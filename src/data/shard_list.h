@@ -32,6 +32,7 @@ struct ShardList {
     std::vector<ListedFile> files = {};
 
     static constexpr const char* name = "shards.json";
+    static constexpr int64_t format = 1;
     // Of a directory without a list: no files. Error(ExitCode::data) if it is damaged.
     static ShardList read(const std::string& directory);
     void write(const std::string& directory, io::Disk& disk) const;

@@ -13,6 +13,7 @@ namespace longreach::exchange {
 namespace {
 
 constexpr uint64_t largest_marker = uint64_t{1} << 20;
+constexpr int64_t marker_format = 1;
 
 uint64_t hash_of(const io::File& file) {
     std::vector<char> buffer(static_cast<size_t>(std::min<uint64_t>(file.size(), uint64_t{1} << 20)));
@@ -47,7 +48,7 @@ void write_marker(const std::string& directory, const std::vector<std::string>& 
     }
     io::write_file_atomically(
         io::join_path(directory, export_marker),
-        json::write(json::Value::object({{"format", 1}, {"files", list}}), json::Style::pretty));
+        json::write(json::Value::object({{"format", marker_format}, {"files", list}}), json::Style::pretty));
 }
 
 std::vector<std::string> exported_files(const std::string& directory) {
@@ -55,6 +56,7 @@ std::vector<std::string> exported_files(const std::string& directory) {
     std::vector<std::string> names;
     if (io::kind_of(path, io::Links::refuse) != io::PathKind::file) return names;
     const json::Value marker = json::parse(io::read_file(path, largest_marker, io::Links::refuse), path);
+    json::require_format(marker, marker_format, path, ExitCode::data);
     const json::Value* files = marker.find("files");
     require(files != nullptr && files->is_object(), ExitCode::data, "{}: files is not an object", path);
     for (const json::Member& member : files->as_object())

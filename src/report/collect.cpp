@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/nearest_path.h"
 #include "base/text.h"
 #include "config/field_info.h"
 #include "io/file.h"
@@ -129,7 +130,7 @@ void read_sample(const std::string& directory, const std::string& label, RunReco
 
 RunRecord read_run(const std::string& path) {
     require(io::kind_of(path, io::Links::follow) == io::PathKind::directory, ExitCode::data,
-            "{} is not a directory", path);
+            "{} is not a directory{}", path, path_suggestion(path));
     RunRecord run;
     run.path = path;
     run.name = io::base_name(path);
@@ -175,13 +176,15 @@ void add_unique(const std::string& name, std::vector<std::string>& names) {
 }
 
 void collect_sweep(const std::string& path, Collection& out) {
-    const json::Value sweep = read_json(io::join_path(path, "sweep.json"));
+    const std::string file = io::join_path(path, "sweep.json");
+    const json::Value sweep = read_json(file);
+    json::require_format(sweep, sweep::sweep_list_format, file, ExitCode::data);
     out.title = text_at(sweep, "name");
     if (out.title.empty()) out.title = io::base_name(path);
     out.sweep = true;
     out.own_labels = {"plain"};
     out.baseline = text_at(sweep, "baseline");
-    out.contrasts = sweep::read_contrasts(sweep, io::join_path(path, "sweep.json"));
+    out.contrasts = sweep::read_contrasts(sweep, file);
     if (const json::Value* seeds = sweep.find("seeds"); seeds && seeds->is_array())
         for (const json::Value& seed : seeds->as_array())
             if (const auto number = seed.to_int64()) out.seeds.push_back(*number);

@@ -29,6 +29,9 @@ struct Contrast {
 
 json::Value contrasts_json(const std::vector<Contrast>& contrasts);
 
+// The format of sweep.json.
+inline constexpr int64_t sweep_list_format = 1;
+
 // The contrasts of a sweep.json; none if it has no such list. Error(ExitCode::data) if it is malformed.
 std::vector<Contrast> read_contrasts(const json::Value& sweep, const std::string& path);
 

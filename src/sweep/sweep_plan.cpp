@@ -585,7 +585,8 @@ std::string sweep_json(const SweepPlan& plan) {
                                        {"directory", run.name},
                                        {"evaluations", labels}}));
     }
-    json::Value out = json::Value::object({{"name", plan.name}, {"runs", runs}, {"baseline", plan.baseline}});
+    json::Value out = json::Value::object(
+        {{"format", sweep_list_format}, {"name", plan.name}, {"runs", runs}, {"baseline", plan.baseline}});
     if (!plan.contrasts.empty()) {
         out.set("seeds", json::Value(json::Array(plan.seeds.begin(), plan.seeds.end())));
         out.set("contrasts", contrasts_json(plan.contrasts));

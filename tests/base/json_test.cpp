@@ -296,6 +296,23 @@ TEST_CASE("json: doubles come back bit for bit") {
     }
 }
 
+TEST_CASE("json: a file of a format that this version does not know is refused") {
+    const auto problem = [](const char* text) -> std::string {
+        try {
+            json::require_format(json::parse(text, "f"), 2, "dir/f.json", ExitCode::data);
+        } catch (const Error& e) {
+            CHECK(e.code() == ExitCode::data);
+            return e.what();
+        }
+        return "";
+    };
+    CHECK(problem(R"({"format": 2})").empty());
+    CHECK(problem("{}") == "dir/f.json: this version reads format 2 of this file, not 1");
+    CHECK(problem(R"({"format": 3})") == "dir/f.json: this version reads format 2 of this file, not 3");
+    for (const char* text : {R"({"format": "2"})", R"({"format": 2.0})", R"({"format": null})"})
+        CHECK(problem(text) == "dir/f.json: this version reads format 2 of this file, not another");
+}
+
 TEST_CASE("json: mutated texts never crash, and whatever is accepted survives writing") {
     const std::string seeds[] = {
         R"({"model":{"width":768,"norm":{"kind":"rms","eps":1e-06}},"stages":[{"steps":800},{"steps":-1}]})",

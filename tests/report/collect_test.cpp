@@ -136,6 +136,21 @@ TEST_CASE("a sweep opens nothing outside its directory, and says which runs have
     CHECK(contains(error_of([&] { report::collect({dir / "sweep", dir / "secret"}); }), "2: "));
 }
 
+TEST_CASE("the list of a sweep by a later version is refused; one without a number is the first") {
+    const TempDir dir;
+    put_run(dir / "a.seed1", 1, 2);
+    const auto problem = [&](const char* format) {
+        put(dir / "sweep.json", fmt::format(R"({{{}"name": "s", "baseline": "a", "runs": [
+            {{"variant": "a", "seed": 1, "directory": "a.seed1", "evaluations": []}}]}})",
+                                            format));
+        return error_of([&] { report::collect({dir.path()}); });
+    };
+    CHECK(problem("") == "no error");
+    CHECK(problem(R"("format": 1, )") == "no error");
+    CHECK(
+        contains(problem(R"("format": 2, )"), "sweep.json: this version reads format 1 of this file, not 2"));
+}
+
 TEST_CASE("groups of the same name from different directories stay apart; a seed counts once") {
     const TempDir dir;
     put_run(dir / "x/a.seed1", 1, 2);

@@ -55,6 +55,7 @@ TEST_CASE("contrasts: sweep.json holds them with their margins, and reads back")
         R"("seeds": [3, 1], )");
     const json::Value sweep = json::parse(sweep::sweep_json(plan), "sweep.json");
     CHECK(sweep.find("seeds")->as_array() == json::Array{3, 1});
+    CHECK(sweep.find("format")->as_int64() == sweep::sweep_list_format);
     const std::vector<sweep::Contrast> read = sweep::read_contrasts(sweep, "sweep.json");
     REQUIRE(read.size() == 4);
     CHECK(read[0].margin == 0.05);

@@ -326,6 +326,9 @@ TEST_CASE("a damaged list of shards names no file outside the directory") {
         put(dir / "shards.json", fmt::format("{{\"files\": {{\"{}\": \"0123456789abcdef\"}}}}", name));
         CHECK(contains(error_of([&] { data::ShardList::read(dir.path()); }), "shards.json is damaged"));
     }
+    put(dir / "shards.json", R"({"format": 2, "files": {}})");
+    CHECK(
+        contains(error_of([&] { data::ShardList::read(dir.path()); }), "reads format 1 of this file, not 2"));
     CHECK(data::ShardName::parse("train_000000.bin")->number == 0);
     CHECK(data::ShardName::parse("val_1234567.bin")->number == 1234567);
     for (const char* name : {"train_0000000.bin", "train_-00001.bin", "train_00001.bin", "val_",

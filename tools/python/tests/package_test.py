@@ -228,6 +228,10 @@ class Directories(Case):
         pd.testing.assert_frame_equal(before, after)
         shutil.move("elsewhere/s", "renamed")
         self.assertEqual(len(longreach.runs("renamed")), 6)
+        file = Path("renamed/sweep.json")
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 2}))
+        with self.assertRaisesRegex(longreach.RunError, "reads format 1 of this file, not 2"):
+            longreach.runs("renamed")
 
     def test_runs_of_one_name(self):
         shutil.copytree("runs/a", "other/a")

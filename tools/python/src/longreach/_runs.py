@@ -92,6 +92,8 @@ def _sweep_entries(path, notes):
     """Arguments of _open_run for the runs of a sweep that have begun."""
     file = path / "sweep.json"
     sweep = read_json(file)
+    if sweep.get("format", 1) != 1:
+        raise RunError(f"{shown(file)}: this version reads format 1 of this file, not {sweep['format']}")
     if not isinstance(sweep.get("runs"), list):
         raise RunError(f"{shown(file)} has no list \"runs\"")
     for entry in sweep["runs"]:
