@@ -28,6 +28,9 @@ struct IndexScores {
     explicit operator bool() const { return heads > 0; }
 };
 
+// How the scores of a query become weights.
+enum class Normaliser { softmax, stick_breaking };
+
 struct AttentionSpec {
     int64_t batch = 0;     // B sequences
     int64_t length = 0;    // T positions each
@@ -68,10 +71,10 @@ struct AttentionSpec {
     Tensor far_queries{}, far_keys{};  // like q and k
     int64_t far_from = 0;
 
-    // Stick-breaking in place of the softmax: each visible key, from the nearest on, takes the share s(y) of what
-    // nearer ones left. A query does not see its own key; without another o = 0. lse is the log of what is left
-    // in the end. Without sinks, row squares, forget sums, far pairs and row maxima.
-    bool stick_breaking = false;
+    // stick_breaking: each visible key, from the nearest on, takes the share s(y) of what nearer ones left. A query does
+    // not see its own key; without another o = 0. lse is the log of what is left in the end. Without sinks, row
+    // squares, forget sums, far pairs and row maxima.
+    Normaliser normaliser = Normaliser::softmax;
 
     // Forward only, on a CPU, with the softmax and without row maxima: of the visible keys a query attends to this many,
     // those with the largest y_ij, of equal ones the nearest. 0: to all. With top_k_block, keys are taken in blocks of

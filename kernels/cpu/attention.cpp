@@ -273,15 +273,18 @@ void CpuOps::do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor&
                           const Tensor& v, const AttentionSpec& spec) {
     check_attention(spec);
     check(bool(spec.far_queries) == bool(spec.far_keys), "attention: half a far pair");
-    check(!spec.stick_breaking || !row_maxima, "stick-breaking attention has no row maxima");
-    check(spec.top_k == 0 || !(spec.stick_breaking || row_maxima), "attention to {} keys", spec.top_k);
+    const bool softmax = spec.normaliser == Normaliser::softmax;
+    check(softmax || !row_maxima, "row maxima are of the softmax");
+    check(spec.top_k == 0 || (softmax && !row_maxima), "attention to {} keys", spec.top_k);
     check(spec.top_k_block == 0 || (spec.top_k > 0 && spec.top_k % spec.top_k_block == 0),
           "attention to {} keys in blocks of {}", spec.top_k, spec.top_k_block);
     check(!spec.index || spec.top_k_block == 0, "attention to blocks of keys that an index chooses");
     if (spec.top_k > 0 && spec.top_k < spec.length) return attention_to_top(o, lse, q, k, v, spec);
     with_products(spec.top_k > 0 ? Products::f32 : products_, [&]<class Unit>(Unit) {
-        spec.stick_breaking ? break_sticks<Unit>(o, lse, q, k, v, spec)
-                            : softmax_attention<Unit>(o, lse, row_maxima, q, k, v, spec);
+        if (spec.normaliser == Normaliser::stick_breaking)
+            break_sticks<Unit>(o, lse, q, k, v, spec);
+        else
+            softmax_attention<Unit>(o, lse, row_maxima, q, k, v, spec);
     });
 }
 

@@ -325,7 +325,7 @@ void backward_segment(const Item<Unit>& item, int64_t begin, int64_t end) {
 }  // namespace
 
 int64_t CpuOps::do_attention_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) const {
-    if (spec.stick_breaking) return stick_workspace(spec, gradients);
+    if (spec.normaliser == Normaliser::stick_breaking) return stick_workspace(spec, gradients);
     int64_t floats = 0;
     with_products(products_, [&](auto unit) { floats = Plan(spec, gradients, threads_, unit).floats(); });
     return floats * static_cast<int64_t>(sizeof(float));
@@ -338,8 +338,10 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
     const AttentionTensors of{dq, dk, dv, dout, o, lse, q, k, v};
     check_attention(spec);
     with_products(products_, [&]<class Unit>(Unit) {
-        spec.stick_breaking ? break_sticks_backward<Unit>(of, gradients, workspace, spec)
-                            : softmax_attention_backward<Unit>(of, gradients, workspace, spec);
+        if (spec.normaliser == Normaliser::stick_breaking)
+            break_sticks_backward<Unit>(of, gradients, workspace, spec);
+        else
+            softmax_attention_backward<Unit>(of, gradients, workspace, spec);
     });
 }
 

@@ -110,7 +110,8 @@ void CpuOps::do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, con
     check(!spec.row_start, "attention of one query has no row starts");
     check(k.dtype == v.dtype && (!spec.far_keys || spec.far_keys.dtype == k.dtype),
           "attention to keys and values of different types");
-    if (spec.stick_breaking) check_sticks(spec);
+    const bool sticks = spec.normaliser == Normaliser::stick_breaking;
+    if (sticks) check_sticks(spec);
     check(!spec.forget || (spec.forget.rows() == spec.heads && spec.forget.cols() == k.rows()),
           "attention: forget sums are {}x{}", spec.forget.rows(), spec.forget.cols());
     check(!spec.distance_gain || (spec.distance_gain.cols() > position &&
@@ -123,7 +124,7 @@ void CpuOps::do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, con
             const int64_t b = item / spec.heads, h = item % spec.heads;
             float* to = o.f32() + b * o.row_stride + h * spec.head_dim;
             const Query at{spec, b, h, first, position, b};
-            (spec.stick_breaking ? attend_stick<Element> : attend<Element>)(to, at, q, k, v);
+            (sticks ? attend_stick<Element> : attend<Element>)(to, at, q, k, v);
         });
     });
 }

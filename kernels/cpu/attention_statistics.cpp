@@ -299,8 +299,9 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
     const int64_t tiles = (length + query_tile - 1) / query_tile;
     const int32_t* row_start = spec.row_start ? spec.row_start.i32() : nullptr;
     const Form form = form_of(spec);
-    if (spec.stick_breaking) check_sticks(spec);
-    const Weigh weigh_form = spec.stick_breaking      ? weigh_sticks
+    const bool sticks = spec.normaliser == Normaliser::stick_breaking;
+    if (sticks) check_sticks(spec);
+    const Weigh weigh_form = sticks                   ? weigh_sticks
                              : form == Form::general  ? weigh<Form::general>
                              : form == Form::distance ? weigh<Form::distance>
                              : form == Form::forget   ? weigh<Form::forget>
@@ -333,7 +334,7 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
         RowSums sums(spec, rows, lse_of_rows, watched, token, count);
         const int64_t first_key = tile.first_key(), last = (tile.end - 1 - first_key) / key_tile;
         for (int64_t number = 0; number <= last; ++number) {
-            const int64_t key = first_key + (spec.stick_breaking ? last - number : number) * key_tile;
+            const int64_t key = first_key + (sticks ? last - number : number) * key_tile;
             const int64_t key_end = smaller(key + key_tile, tile.end);
             if (tables.gain) slice.cut(tables, tile.begin, key, key_end);
             if (forget) slice.cut_forget(forget, key, key_end);
@@ -360,7 +361,7 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
             }
         }
         write_rows({statistics, spec.heads, head, token}, sums, tile, lse_of_rows,
-                   spec.sink ? spec.sink.f32()[head] : -__builtin_inff(), spec.stick_breaking);
+                   spec.sink ? spec.sink.f32()[head] : -__builtin_inff(), sticks);
     });
 }
 

@@ -155,7 +155,7 @@ class CpuOps final : public Ops, public CpuDevice {
                           const AttentionSpec& spec);
     void decode_to_top(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionSpec& spec,
                        int64_t first, int64_t position);
-    // stick_breaking.cpp, stick_breaking_backward.cpp: attention of a spec with stick_breaking.
+    // stick_breaking.cpp, stick_breaking_backward.cpp: of that normaliser.
     template <class Unit>
     void break_sticks(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,
                       const AttentionSpec& spec);

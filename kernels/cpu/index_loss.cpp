@@ -326,7 +326,8 @@ void CpuOps::do_index_loss(Tensor losses, Tensor index_lse, IndexScores d, const
     const IndexScores& index = spec.index;
     const int64_t tokens = spec.batch * spec.length;
     check_attention(spec);
-    check(!spec.stick_breaking && !spec.far_keys, "an index of stick-breaking attention, or of far pairs");
+    check(spec.normaliser == Normaliser::softmax && !spec.far_keys,
+          "an index without the softmax, or of far pairs");
     check(index.queries.rows() == tokens && index.queries.cols() == index.heads * index.head_dim &&
               index.keys.rows() == tokens && index.keys.cols() == index.head_dim &&
               index.weights.rows() == tokens && index.weights.cols() == index.heads,

@@ -133,7 +133,7 @@ void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& 
               v.rows() == k.rows(),
           "attention of {} queries to {} keys", q.rows(), k.rows());
     check(!spec.row_start, "attention of one query has no row starts");
-    check(!spec.stick_breaking, "a softmax over the scores of stick-breaking attention");
+    check(spec.normaliser == Normaliser::softmax, "a softmax over the scores of another normaliser");
     check(!spec.forget || (spec.forget.rows() == spec.heads && spec.forget.cols() == k.rows()),
           "attention: forget sums {}x{}", spec.forget.rows(), spec.forget.cols());
     check(spec.head_dim <= many_channels * 32, "heads of {} channels", spec.head_dim);

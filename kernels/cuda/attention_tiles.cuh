@@ -443,7 +443,7 @@ AttentionInput<T> attention_input(const Tensor& q, const Tensor& k, const Tensor
                                   const AttentionSpec& spec) {
     const Tensor &gain = spec.distance_gain, &bias = spec.distance_bias;
     const int64_t tokens = spec.batch * spec.length;
-    check(!spec.stick_breaking, "a softmax over the scores of stick-breaking attention");
+    check(spec.normaliser == Normaliser::softmax, "a softmax over the scores of another normaliser");
     check(spec.head_dim >= 1 && spec.head_dim <= 256,
           "attention on a GPU takes heads of up to 256 channels, not {}", spec.head_dim);
     check(q.rows() == tokens && k.rows() == tokens && v.rows() == tokens &&

@@ -63,6 +63,10 @@ DType type_of(Precision precision) {
     return precision == Precision::bf16 ? DType::bf16 : DType::f32;
 }
 
+bool breaks_sticks(const AttentionSpec& spec) {
+    return spec.normaliser == Normaliser::stick_breaking;
+}
+
 // Answers what planning asks, except for what depends on the device at hand.
 class CudaPlanner final : public Planner {
   public:
@@ -72,7 +76,7 @@ class CudaPlanner final : public Planner {
     }
     int64_t do_attention_workspace(const AttentionSpec& spec,
                                    const AttentionGradients& gradients) const override {
-        return (spec.stick_breaking ? cuda::stick_workspace : cuda::attention_backward_workspace)(spec,
+        return (breaks_sticks(spec) ? cuda::stick_workspace : cuda::attention_backward_workspace)(spec,
                                                                                                   gradients);
     }
     int64_t do_muon_workspace(std::span<const MuonSlot> slots) const override {
@@ -316,20 +320,20 @@ class CudaOps final : public Ops {
     void do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                       const Tensor& v, const AttentionSpec& spec) override {
         check(spec.top_k == 0, "attention to {} keys on a GPU", spec.top_k);
-        if (!spec.stick_breaking)
+        if (!breaks_sticks(spec))
             return cuda::attention(o, lse, row_maxima, q, k, v, spec, stream(), attention_workers());
         check(!row_maxima, "stick-breaking attention has no row maxima");
         cuda::break_sticks(o, lse, q, k, v, spec, stream());
     }
     void do_attention_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,
                                  const Tensor& watched, const AttentionSpec& spec) override {
-        (spec.stick_breaking ? cuda::stick_statistics : cuda::attention_statistics)(statistics, lse, q, k,
+        (breaks_sticks(spec) ? cuda::stick_statistics : cuda::attention_statistics)(statistics, lse, q, k,
                                                                                     watched, spec, stream());
     }
     void do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
                              const AttentionSpec& spec, int64_t first, int64_t position) override {
         check(spec.top_k == 0, "attention to {} keys on a GPU", spec.top_k);
-        (spec.stick_breaking ? cuda::stick_decode : cuda::attention_decode)(o, q, k, v, spec, first, position,
+        (breaks_sticks(spec) ? cuda::stick_decode : cuda::attention_decode)(o, q, k, v, spec, first, position,
                                                                             stream());
     }
     void do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const AttentionGradients& gradients,
@@ -338,7 +342,7 @@ class CudaOps final : public Ops {
                                const AttentionSpec& spec) override {
         const cuda::QueryKeyValue d{.q = dq, .k = dk, .v = dv};
         const cuda::AttentionSaved saved{.in = {.q = q, .k = k, .v = v}, .o = o, .lse = lse};
-        if (spec.stick_breaking)
+        if (breaks_sticks(spec))
             return cuda::break_sticks_backward(d, gradients, workspace, dout, saved, spec, stream());
         cuda::attention_backward(d, gradients, workspace, dout, saved, spec, stream(), attention_workers());
     }

@@ -173,7 +173,7 @@ void attention_backward(const QueryKeyValue& d, const AttentionGradients& gradie
                         const Tensor& dout, const AttentionSaved& saved, const AttentionSpec& spec,
                         Stream stream, const HopperWorkers& workers = {});
 
-// --- the same of specs with stick_breaking (stick_breaking_*.cu); backward does not read the lse
+// --- the same of the normaliser stick_breaking (stick_breaking_*.cu); backward does not read the lse
 void break_sticks(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,
                   const AttentionSpec& spec, Stream stream);
 void stick_statistics(Tensor statistics, const Tensor& lse, const Tensor& q, const Tensor& k,

@@ -128,7 +128,7 @@ template <class T>
 AttentionInput<T> stick_input(const Tensor& q, const Tensor& k, const Tensor& v, AttentionSpec spec) {
     check(!spec.sink && !spec.row_square && !spec.forget && !spec.far_queries && !spec.far_keys,
           "stick-breaking attention has no sinks, row squares, forget sums or far pairs");
-    spec.stick_breaking = false;  // what attention_input() refuses
+    spec.normaliser = Normaliser::softmax;  // what attention_input() refuses
     return attention_input<T>(q, k, v, spec);
 }
 

@@ -392,11 +392,11 @@ std::vector<int64_t> gap_queries(const AttentionPass& pass, int64_t sequence, si
     return some;
 }
 
-// Keys near the largest logit. Queries that see one key have no other, and those of broken sticks and of chosen keys no
-// softmax over the keys that they see.
+// Keys near the largest logit. Queries that see one key have no other, and those of other normalisers and of chosen keys
+// no softmax over the keys that they see.
 void add_gaps(const AttentionPass& pass) {
     const int64_t length = pass.run.batch.length;
-    if (pass.spec().stick_breaking || pass.spec().top_k > 0) return;
+    if (pass.spec().normaliser != Normaliser::softmax || pass.spec().top_k > 0) return;
     std::vector<int32_t> document(static_cast<size_t>(pass.run.batch.count()));
     if (pass.run.batch.doc_start) pass.run.ops.download(document.data(), pass.run.batch.doc_start);
     Logits logits(pass);

@@ -93,7 +93,7 @@ AttentionSpec AttentionLayer::shape(int64_t batch, int64_t length) const {
     spec.kv_heads = config_.kv();
     spec.head_dim = config_.head_dim;
     spec.softcap = static_cast<float>(score_.softcap());
-    spec.stick_breaking = config_.normaliser == Normaliser::stick_breaking;
+    spec.normaliser = config_.normaliser;
     return spec;
 }
 

@@ -9,6 +9,7 @@
 
 #include "config/fields.h"
 #include "config/problems.h"
+#include "kernels/attention_spec.h"
 
 namespace longreach::model {
 
@@ -101,7 +102,7 @@ struct ConvConfig {
     void fields(config::Fields& f);
 };
 
-enum class Normaliser { softmax, stick_breaking };
+using longreach::Normaliser;
 
 struct AttentionConfig {
     std::string mixer = "attention";  // a row of model/registry.h

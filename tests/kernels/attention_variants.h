@@ -169,7 +169,7 @@ struct Problem {
                         .head_dim = c.head_dim,
                         .scale = static_cast<float>(1 / std::sqrt(double(c.head_dim))),
                         .softcap = static_cast<float>(c.softcap),
-                        .stick_breaking = c.sticks,
+                        .normaliser = c.sticks ? Normaliser::stick_breaking : Normaliser::softmax,
                         .top_k = c.top_k,
                         .top_k_block = c.top_k_block,
                         .absolute_maxima = c.absolute};

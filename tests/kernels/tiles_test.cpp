@@ -191,7 +191,7 @@ TEST_CASE("attention takes tiles, forward and backward, and gives them back") {
             const auto ops = make_cpu_ops({.threads = 2, .precision = Precision::bf16, .isa = isa});
             AttentionSpec spec{
                 .batch = 1, .length = tokens, .heads = heads, .kv_heads = heads, .head_dim = d};
-            spec.stick_breaking = sticks;
+            spec.normaliser = sticks ? Normaliser::stick_breaking : Normaliser::softmax;
             const int64_t start = tiles::products;
             ops->attention(o.tensor(), lse.tensor(), Tensor(), q.tensor(), k.tensor(), v.tensor(), spec);
             const int64_t forward = tiles::products;

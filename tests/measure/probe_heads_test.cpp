@@ -384,7 +384,7 @@ TEST_CASE("gap counts: keys near the largest logit, whatever a score is made of"
 TEST_CASE("gap counts: no softmax over the visible keys, no counts") {
     Layer layer(1, 40, 1);
     CHECK(rows_of(layer).count({0, "gap_others_1", 16}) == 1);
-    layer.spec.stick_breaking = true;
+    layer.spec.normaliser = Normaliser::stick_breaking;
     CHECK(rows_of(layer).count({0, "gap_others_1", 16}) == 0);
 }
 

@@ -96,7 +96,7 @@ void sticks(Room& room, DType type, int64_t channels) {
                              .scale = 0.125f,
                              .distance_gain = room.f32(1, length),
                              .distance_bias = room.f32(heads, length),
-                             .stick_breaking = true};
+                             .normaliser = Normaliser::stick_breaking};
     const AttentionGradients gradients{.distance_gain = room.f32(1, length),
                                        .distance_bias = room.f32(heads, length)};
     Tensor q = room.make(type, length, heads * channels), o = room.make(type, length, heads * channels);
