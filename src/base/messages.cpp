@@ -1,5 +1,7 @@
 #include "base/messages.h"
 
+#include <unistd.h>
+
 #include <memory>
 
 #include "base/spdlog.h"
@@ -11,8 +13,7 @@ namespace {
 spdlog::logger& logger() {
     static spdlog::logger all = [] {
         auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-        sink->set_formatter(
-            std::make_unique<spdlog::pattern_formatter>("%v", spdlog::pattern_time_type::local, "\n"));
+        sink->set_formatter(std::make_unique<LineFormatter>(STDERR_FILENO));
         spdlog::logger made("longreach", std::move(sink));
         made.set_error_handler([](const std::string&) {});  // nobody reads standard error
         return made;

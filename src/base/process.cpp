@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/terminal.h"
 #include "base/text.h"
 
 namespace longreach {
@@ -59,7 +60,7 @@ void print_error(std::string_view message, std::string_view hint) noexcept {
         };
         add("error: ", message);
         if (!hint.empty()) add("hint: ", hint);
-        write_to_stderr(text);
+        write_to_stderr(wrapped(text, terminal_width(STDERR_FILENO)));
     } catch (...) {  // no memory to put it together
         write_to_stderr("error: ");
         write_to_stderr(message);

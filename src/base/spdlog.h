@@ -9,7 +9,11 @@
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include <memory>
+#include <string_view>
+
 #include "base/messages.h"
+#include "base/terminal.h"
 
 namespace longreach {
 
@@ -24,5 +28,21 @@ inline spdlog::level::level_enum spdlog_level(MessageLevel level) {
     }
     return spdlog::level::info;
 }
+
+// Messages as they are, broken at the width of the terminal behind a file descriptor.
+class LineFormatter final : public spdlog::formatter {
+  public:
+    explicit LineFormatter(int fd) : fd_(fd) {}
+    void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
+        std::string text =
+            wrapped(std::string_view(message.payload.data(), message.payload.size()), terminal_width(fd_));
+        text += '\n';
+        out.append(text.data(), text.data() + text.size());
+    }
+    std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<LineFormatter>(fd_); }
+
+  private:
+    int fd_;
+};
 
 }  // namespace longreach

@@ -1,13 +1,16 @@
 #include "commands/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <limits>
 #include <map>
+#include <sstream>
 
 #include "base/build_info.h"
 #include "base/error.h"
-#include "base/process.h"
 #include "base/messages.h"
+#include "base/process.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "base/units.h"
 
@@ -102,6 +105,17 @@ std::string unknown_name(const CLI::App& app, int argc, const char* const* argv)
     return "";
 }
 
+// The command whose arguments were being read, as it is called.
+std::string command_of(const CLI::App& app) {
+    std::string path = "longreach";
+    const CLI::App* at = &app;
+    while (!at->get_subcommands().empty()) {
+        at = at->get_subcommands().front();
+        path += " " + at->get_name();
+    }
+    return path;
+}
+
 // NaN where the text is anything but a number. The parser's own checks of a sign print the largest double.
 double real(const std::string& text) {
     double value = 0;
@@ -155,7 +169,13 @@ Option& Option::not_negative() {
     return *this;
 }
 Option& Option::one_of(const std::vector<std::string>& words) {
-    option_->check(CLI::IsMember(words));
+    option_->check(
+        [words](const std::string& word) -> std::string {
+            if (std::find(words.begin(), words.end(), word) != words.end()) return "";
+            return fmt::format("expected {}, got {}{}", alternatives(words), shown(word),
+                               suggestion(word, words));
+        },
+        "{" + join(words, ",") + "}");
     line_->words[option_] = words;
     return *this;
 }
@@ -232,13 +252,16 @@ Action read_command_line(int argc, char** argv, const std::function<void(Command
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {
-        const std::string unknown = e.get_exit_code() == 0 ? "" : unknown_name(app, argc, argv);
-        if (unknown.empty()) {
-            code = app.exit(e) == 0 ? ExitCode::ok : ExitCode::usage;
-        } else {
-            print_error(unknown, "longreach --help");
-            code = ExitCode::usage;
+        std::ostringstream help;
+        if (app.exit(e, help, help) == 0) {
+            code = ExitCode::ok;
+            print_text("{}", help.str());
+            return nullptr;
         }
+        code = ExitCode::usage;
+        const std::string unknown = unknown_name(app, argc, argv), command = command_of(app);
+        print_error(unknown.empty() ? fmt::format("{}: {}", command, e.what()) : unknown,
+                    command + " --help");
         return nullptr;
     }
     return line.action;

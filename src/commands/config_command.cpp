@@ -1,4 +1,5 @@
 // longreach config: shows, explains and compares configs.
+#include "base/terminal.h"
 #include "commands/commands.h"
 #include "config/diff.h"
 #include "config/help.h"
@@ -24,10 +25,6 @@ std::string config_file(const std::string& target) {
     return directory ? io::join_path(target, "config.json") : target;
 }
 
-void print(const std::string& text) {
-    fmt::print("{}", text);
-}
-
 }  // namespace
 
 void add_config_command(Command& program) {
@@ -47,8 +44,10 @@ void add_config_command(Command& program) {
     show.flag("--origins", options->origins, "A table of values and where each came from");
     on(show, [options] {
         const auto loaded = load_experiment(config_file(options->file), options->set);
-        print(options->origins ? config::origins_table(loaded.origins)
-                               : config::write_resolved(loaded.value));
+        if (options->origins)
+            print_text("{}", config::origins_table(loaded.origins));
+        else
+            fmt::print("{}", config::write_resolved(loaded.value));
         // On the other stream: the config can be read back as it is printed.
         const model::ModelConfig& model = loaded.value.model;
         for (const int64_t l : model.distinct_layers()) {
@@ -67,29 +66,32 @@ void add_config_command(Command& program) {
     Command schema = config.add("schema", "JSON Schema for editors");
     schema.flag("--sweep", options->sweep, "Of sweep files instead of configs");
     on(schema, [options] {
-        print(json::write(options->sweep ? sweep::sweep_schema()
-                                         : config::config_schema(config::describe<train::Experiment>(),
-                                                                 "longreach experiment"),
-                          json::Style::pretty));
+        fmt::print("{}",
+                   json::write(options->sweep ? sweep::sweep_schema()
+                                              : config::config_schema(config::describe<train::Experiment>(),
+                                                                      "longreach experiment"),
+                               json::Style::pretty));
     });
 
     Command explain_command = config.add("explain", "What a field or section means");
     explain_command.option("path", options->path, "Dotted path: model.attention.window");
-    on(explain_command,
-       [options] { print(config::explain(config::describe<train::Experiment>(), options->path)); });
+    on(explain_command, [options] {
+        print_text("{}", config::explain(config::describe<train::Experiment>(), options->path));
+    });
 
     Command diff_command = config.add("diff", "Fields in which two configs or runs differ");
     diff_command.option("left", options->file, "JSON config file, run or checkpoint directory").required();
     diff_command.option("right", options->other, "The same").required();
     on(diff_command, [options] {
-        print(config::diff_table(
-            config::diff(config::describe(load_experiment(config_file(options->file), {}).value),
-                         config::describe(load_experiment(config_file(options->other), {}).value))));
+        print_text("{}", config::diff_table(config::diff(
+                             config::describe(load_experiment(config_file(options->file), {}).value),
+                             config::describe(load_experiment(config_file(options->other), {}).value))));
     });
 
     Command reference = config.add("reference", "The reference page of all fields, in Markdown");
     on(reference, [] {
-        print(config::reference_page(config::describe<train::Experiment>(), "Configuration reference"));
+        fmt::print("{}",
+                   config::reference_page(config::describe<train::Experiment>(), "Configuration reference"));
     });
 }
 

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/messages.h"
+#include "base/terminal.h"
 #include "base/units.h"
 #include "commands/commands.h"
 #include "text/inspect.h"
@@ -111,7 +112,7 @@ void add_tokenize(Command& data) {
         if (options->threads == 0)
             options->threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
         if (::isatty(STDERR_FILENO) == 1) options->progress = TerminalProgress("tokenizing");
-        fmt::print("{}", text::to_text(text::tokenize(*options)));
+        print_text("{}", text::to_text(text::tokenize(*options)));
         return ExitCode::ok;
     });
 }
@@ -136,7 +137,7 @@ void add_train_tokenizer(Command& data) {
                    "Maximum bytes of text: further documents are left out, standard input is cut");
     add_split(command, options->split);
     command.run([options] {
-        fmt::print("{}", text::to_text(text::train_tokenizer(*options)));
+        print_text("{}", text::to_text(text::train_tokenizer(*options)));
         return ExitCode::ok;
     });
 }
@@ -156,7 +157,7 @@ void add_synth(Command& data) {
     command.option("--max-distance", options->max_distance, "Longest distance of a recall, bytes");
     command.option("--fact-every", options->fact_every, "Mean bytes between facts");
     command.run([options] {
-        fmt::print("{}", text::to_text(text::synthesize(*options)));
+        print_text("{}", text::to_text(text::synthesize(*options)));
         return ExitCode::ok;
     });
 }
@@ -168,7 +169,7 @@ void add_inspect(Command& data) {
     command.run([arguments] {
         text::InspectOptions options;
         options.stream = stream_options(*arguments);
-        fmt::print("{}", text::to_text(text::inspect(arguments->paths, options)));
+        print_text("{}", text::to_text(text::inspect(arguments->paths, options)));
         return ExitCode::ok;
     });
 }
@@ -179,7 +180,7 @@ void add_verify(Command& data) {
     add_stream_arguments(command, *arguments);
     command.run([arguments] {
         const text::Verification result = text::verify(arguments->paths, stream_options(*arguments));
-        fmt::print("{}", text::to_text(result));
+        print_text("{}", text::to_text(result));
         return result.problems.empty() ? ExitCode::ok : ExitCode::data;
     });
 }

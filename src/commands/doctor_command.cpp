@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/build_info.h"
+#include "base/terminal.h"
 #include "base/units.h"
 #include "commands/commands.h"
 #include "io/file.h"
@@ -22,27 +23,27 @@ void rate(const char* title, train::Device device, train::PrecisionChoice precis
         std::string note;
         const std::unique_ptr<Ops> ops = train::open_device(system, note);
         const int64_t n = ops->traits().peak_product;
-        fmt::print("{:<12} {:.0f} GFLOP/s in a {}^3 matrix product ({})\n", title,
+        print_text("{:<12} {:.0f} GFLOP/s in a {}^3 matrix product ({})\n", title,
                    train::measure_peak(*ops) / 1e9, n, ops->describe());
     } catch (const Error& e) {
-        fmt::print("{:<12} {}\n", title, e.what());
+        print_text("{:<12} {}\n", title, e.what());
     }
 }
 
 ExitCode doctor() {
     const BuildInfo build = build_info();
-    fmt::print("version      {} ({}, {})\n", build.version, build.compiler, build.build_type);
-    fmt::print("system       {}\n", build.system);
+    print_text("version      {} ({}, {})\n", build.version, build.compiler, build.build_type);
+    print_text("system       {}\n", build.system);
     const int64_t pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    fmt::print("memory       {}\n", human_bytes(pages * page));
-    fmt::print("disk         {} free here\n", human_bytes(static_cast<int64_t>(io::free_bytes("."))));
+    print_text("memory       {}\n", human_bytes(pages * page));
+    print_text("disk         {} free here\n", human_bytes(static_cast<int64_t>(io::free_bytes("."))));
     const CudaStatus cuda = cuda_status();
-    fmt::print("cuda         {}\n", cuda.unusable.empty() ? "usable" : "not usable: " + cuda.unusable);
+    print_text("cuda         {}\n", cuda.unusable.empty() ? "usable" : "not usable: " + cuda.unusable);
     if (cuda.built)
-        fmt::print("             driver {}, runtime {}, {}\n", cuda.driver.empty() ? "none" : cuda.driver,
+        print_text("             driver {}, runtime {}, {}\n", cuda.driver.empty() ? "none" : cuda.driver,
                    cuda.runtime, cuda.blas.empty() ? "no cuBLASLt" : cuda.blas);
     for (const CudaDevice& d : cuda.devices)
-        fmt::print(
+        print_text(
             "             {}: sm_{}, {} multiprocessors, {} of memory, {} of shared memory per block\n",
             d.name, d.architecture, d.multiprocessors, human_bytes(d.memory), human_bytes(d.shared_memory));
     rate("cpu fp32", train::Device::cpu, train::PrecisionChoice::fp32);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/terminal.h"
 #include "commands/commands.h"
 #include "exchange/export.h"
 #include "exchange/import.h"
@@ -22,7 +23,7 @@ void add_import_command(Command& program) {
                  "Replace an earlier run of this name; other files in its directory stay");
     command.run([options] {
         const exchange::ImportResult result = exchange::import_model(*options, print_info);
-        fmt::print("{}", exchange::to_text(result));
+        print_text("{}", exchange::to_text(result));
         return ExitCode::ok;
     });
 }
@@ -55,7 +56,7 @@ void add_export_command(Command& program) {
         chosen.type = arguments->type == "f32" ? exchange::ExportType::f32 : exchange::ExportType::bf16;
         chosen.shard_bytes = static_cast<uint64_t>(std::min(arguments->shard_gigabytes, 1e6) * 1e9);
         const exchange::ExportResult result = exchange::export_model(chosen, print_info);
-        fmt::print("{}", exchange::to_text(result));
+        print_text("{}", exchange::to_text(result));
         return ExitCode::ok;
     });
 }

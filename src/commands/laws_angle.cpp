@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/terminal.h"
 #include "table/data_table.h"
 
 namespace longreach::commands {
@@ -49,11 +50,11 @@ table::Cell tokens_to_fade(const law::Formula& growth) {
 }  // namespace
 
 void list_angles(const table::Terminal& terminal) {
-    fmt::print(
+    print_text(
         "\nangles with a name, of channel pair m at position p; theta, R, T: of a change to a trained "
         "angle\n");
     for (const law::NamedAngle& named : law::angle_library())
-        fmt::print("\n{}  {}\n    {}\n", terminal.strong(named.name), named.what, named.text.near);
+        print_text("\n{}  {}\n    {}\n", terminal.strong(named.name), named.what, named.text.near);
 }
 
 void show_angle(const AngleStudy& study, const table::Terminal& terminal) {
@@ -85,15 +86,15 @@ void show_angle(const AngleStudy& study, const table::Terminal& terminal) {
         after = bind(text, numbers);
     }
 
-    if (named != nullptr) fmt::print("{}: {}\n", named->name, named->what);
-    fmt::print("  angle = {}\n", text.near);
+    if (named != nullptr) print_text("{}: {}\n", named->name, named->what);
+    print_text("  angle = {}\n", text.near);
     if (!text.far_from.empty())
-        fmt::print("  pairs at distance {} or more: query {}, key {}\n", text.far_from, text.far_query,
+        print_text("  pairs at distance {} or more: query {}, key {}\n", text.far_from, text.far_query,
                    text.far_key);
-    if (!text.growth.empty()) fmt::print("  growth = {}\n", text.growth);
-    for (const law::Definition& d : text.definitions) fmt::print("  {} = {}\n", d.name, d.formula);
+    if (!text.growth.empty()) print_text("  growth = {}\n", text.growth);
+    for (const law::Definition& d : text.definitions) print_text("  {} = {}\n", d.name, d.formula);
     if (named != nullptr && *named->sources)
-        fmt::print("  source: {} (configs/references.bib)\n", named->sources);
+        print_text("  source: {} (configs/references.bib)\n", named->sources);
 
     table::DataTable table{"angle",
                            changes ? fmt::format("tokens per turn of rope trained at L = {}, and at T = {}",
@@ -108,7 +109,7 @@ void show_angle(const AngleStudy& study, const table::Terminal& terminal) {
         if (changes) table.rows.back().push_back(tokens_per_turn(after.near[m]));
         if (!before.growth.empty()) table.rows.back().push_back(tokens_to_fade(before.growth[m]));
     }
-    fmt::print("\n{}\n", table::text_table(table, terminal));
+    print_text("\n{}\n", table::text_table(table, terminal));
 }
 
 }  // namespace longreach::commands

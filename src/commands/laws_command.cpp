@@ -1,4 +1,5 @@
 // longreach laws: the library of score laws, and what any law does, before anything is trained.
+#include "base/terminal.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "commands/commands.h"
@@ -42,11 +43,11 @@ std::string sharing_of(const law::Parameter& p) {
 }
 
 void list(const table::Terminal& terminal) {
-    fmt::print("score laws with a name; z is s_base <q, k>, n keys are counted, t is the distance\n");
+    print_text("score laws with a name; z is s_base <q, k>, n keys are counted, t is the distance\n");
     for (const law::NamedLaw& named : law::library())
-        fmt::print("\n{}  {}\n    {}\n", terminal.strong(named.name), named.what, named.formula);
+        print_text("\n{}  {}\n    {}\n", terminal.strong(named.name), named.what, named.formula);
     list_angles(terminal);
-    fmt::print(
+    print_text(
         "\nlongreach laws NAME or FORMULA shows one of them, longreach laws --angle FORMULA an angle;\n"
         "longreach laws --language has the names and functions of formulas.\n");
 }
@@ -158,11 +159,11 @@ void describe(const LawsArguments& options, const std::vector<law::Parameter>& p
     for (const std::string& stage : options.stages) {
         const law::NamedLaw* named = law::find_law(stage);
         if (named == nullptr) {
-            fmt::print("score = {}\n", stage);
+            print_text("score = {}\n", stage);
             continue;
         }
-        fmt::print("{}: {}\n  score = {}\n", named->name, named->what, named->formula);
-        if (*named->sources) fmt::print("  source: {} (configs/references.bib)\n", named->sources);
+        print_text("{}: {}\n  score = {}\n", named->name, named->what, named->formula);
+        if (*named->sources) print_text("  source: {} (configs/references.bib)\n", named->sources);
     }
     for (size_t i = 0; i < parameters.size(); ++i) {
         const law::Parameter& p = parameters[i];
@@ -170,20 +171,20 @@ void describe(const LawsArguments& options, const std::vector<law::Parameter>& p
         if (const std::string value = fmt::format("{:.6g}", law.value(0, i)); value != p.init)
             text += fmt::format(" = {}{}", value, options.model.heads > 1 ? " in head 0" : "");
         if (p.size > 1) text += fmt::format(", {} of them", p.size);
-        fmt::print("{}; {}\n", text, sharing_of(p));
+        print_text("{}; {}\n", text, sharing_of(p));
     }
     for (const law::Term& t : law.terms())
-        fmt::print("  {} = {}, x_{} = <w, token> + b with a w and a b for every head; shown at x = {}\n",
+        print_text("  {} = {}, x_{} = <w, token> + b with a w and a b for every head; shown at x = {}\n",
                    t.name, t.formula, t.name, t.init);
     const law::Law& l = law.law();
-    fmt::print("\nthe kernels read\n  {} = {}{}\n  gain(t) = {}\n  bias(t) = {}\n",
+    print_text("\nthe kernels read\n  {} = {}{}\n  gain(t) = {}\n  bias(t) = {}\n",
                l.row_square ? "row_square(n)" : "row(n)", law.written(l.row_square ? l.row_square : l.row),
                l.of_dot ? ", a factor of dot" : "", law.written(l.gain), law.written(l.bias));
     if (!law.terms().empty())
-        fmt::print("  between(token) = {}\n  key(token) = {}\n", law.written(l.between), law.written(l.key));
-    if (l.softcap > 0) fmt::print("  softcap = {}\n", l.softcap);
+        print_text("  between(token) = {}\n  key(token) = {}\n", law.written(l.between), law.written(l.key));
+    if (l.softcap > 0) print_text("  softcap = {}\n", l.softcap);
     for (const law::Formula& summand : l.cancelled)
-        fmt::print("  without {}: equal for all keys of a query, it cancels in the softmax\n",
+        print_text("  without {}: equal for all keys of a query, it cancels in the softmax\n",
                    law.written(summand));
 }
 
@@ -196,11 +197,11 @@ void save(const LawsArguments& options, const std::vector<table::DataTable>& tab
     for (const plot::LineChart& chart : charts)
         io::write_result(io::join_path(options.out, "law_" + chart.id + ".svg"),
                          plot::standalone_svg(chart, styles), options.replace);
-    fmt::print("files in {}\n", options.out);
+    print_text("files in {}\n", options.out);
 }
 
-// A line of eight heights over the values, low to high.
-std::string sparkline(const plot::ChartLine& line) {
+// A line of eight heights over the values, low to high: at most `columns` of them, evenly chosen; 0: all.
+std::string sparkline(const plot::ChartLine& line, size_t columns) {
     static constexpr const char* bars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     double low = INFINITY, high = -INFINITY;
     for (const plot::ChartPoint& p : line.points) {
@@ -208,8 +209,11 @@ std::string sparkline(const plot::ChartLine& line) {
         high = std::max(high, p.y);
     }
     std::string text;
-    for (const plot::ChartPoint& p : line.points)
-        text += bars[static_cast<size_t>(std::min(7.0, high > low ? (p.y - low) / (high - low) * 8 : 0))];
+    const size_t points = line.points.size(), shown = columns > 0 ? std::min(columns, points) : points;
+    for (size_t i = 0; i < shown; ++i) {
+        const double y = line.points[i * points / shown].y;
+        text += bars[static_cast<size_t>(std::min(7.0, high > low ? (y - low) / (high - low) * 8 : 0))];
+    }
     return fmt::format("{}  {:.4g} to {:.4g}", text, low + 0.0, high + 0.0);  // not -0
 }
 
@@ -263,14 +267,17 @@ ExitCode laws(LawsArguments options) {
     std::vector<plot::SeriesStyle> styles;
     for (size_t i = 0; i < options.heads.size(); ++i)
         styles.push_back(plot::series_style(fmt::format("head {}", options.heads[i]), i));
+    constexpr size_t beside = 36;  // the head's name, and the lowest and the highest value
+    const auto width = static_cast<size_t>(terminal.width);
+    const size_t columns = width > 0 ? std::max(width, beside + 8) - beside : 0;
     for (const plot::LineChart& chart : charts) {
-        fmt::print("\n{}, over {} = 1 to {} (logarithmic)\n", chart.y_label, chart.x_label,
+        print_text("\n{}, over {} = 1 to {} (logarithmic)\n", chart.y_label, chart.x_label,
                    options.ns.back());
         for (const plot::ChartLine& line : chart.lines)
-            fmt::print("  {} {}\n", styles[line.series].name, sparkline(line));
+            print_text("  {} {}\n", styles[line.series].name, sparkline(line, columns));
     }
     const std::vector<table::DataTable> tables = theory::law_tables(law, study);
-    for (const table::DataTable& table : tables) fmt::print("\n{}\n", table::text_table(table, terminal));
+    for (const table::DataTable& table : tables) print_text("\n{}\n", table::text_table(table, terminal));
     save(options, tables, charts, styles);
     return ExitCode::ok;
 }

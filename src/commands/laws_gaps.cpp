@@ -5,6 +5,8 @@
 #include <map>
 #include <optional>
 
+#include "base/nearest_path.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "config/loader.h"
@@ -62,7 +64,8 @@ bool is_directory(const std::string& path) {
 }
 
 Measured measured_by(const std::string& directory) {
-    require(is_directory(directory), ExitCode::data, "{} is not a directory", directory);
+    require(is_directory(directory), ExitCode::data, "{} is not a directory{}", directory,
+            path_suggestion(directory));
     const std::string plain = io::join_path(directory, "eval/plain");
     for (const std::string& path : {directory, plain})
         if (Measured found = measured_in(path); found.length > 0) return found;
@@ -159,7 +162,7 @@ GapLaws gap_laws(const std::string& directory) {
 }
 
 void show_gap_laws(const GapLaws& laws, const table::Terminal& terminal) {
-    fmt::print("{}\n\n{}\n{}\nbeyond the training context only:\n  \"eval\": {{ \"score\": \"{}\" }}\n",
+    print_text("{}\n\n{}\n{}\nbeyond the training context only:\n  \"eval\": {{ \"score\": \"{}\" }}\n",
                laws.heading, table::text_table(laws.table, terminal), laws.pooled, laws.score);
 }
 

@@ -25,8 +25,9 @@ ExitCode man(const ManOptions& options, const CommandInfo& all) {
         }
         if (!page.topic.empty()) topics.push_back(page.topic);
     }
-    require(options.list, ExitCode::usage, "there is no page {}: known are {}", shown(options.page),
-            join(topics, ", "));
+    const std::vector<std::string> near = nearest(options.page, topics, 2);
+    require(options.list, ExitCode::usage, "there is no page {}: {}", shown(options.page),
+            near.empty() ? "known are " + join(topics, ", ") : "did you mean " + alternatives(near) + "?");
     return ExitCode::ok;
 }
 

@@ -1,6 +1,7 @@
 // longreach report: runs side by side, on the terminal, as a page and as files for a paper.
 #include <csignal>
 
+#include "base/terminal.h"
 #include "base/text.h"
 #include "commands/commands.h"
 #include "io/file.h"
@@ -56,7 +57,7 @@ int watch(const ReportArguments& options) {
                     report::report_page(collection, {.reload_seconds = static_cast<int>(options.every)}),
                     options.replace);
                 if (!named)
-                    fmt::print("page: {}, drawn again every {} seconds; ^C ends\n", page, options.every);
+                    print_text("page: {}, drawn again every {} seconds; ^C ends\n", page, options.every);
                 std::fflush(stdout);
                 named = true;
             }
@@ -69,17 +70,17 @@ int watch(const ReportArguments& options) {
 void print_tables(const report::Collection& collection) {
     const table::Terminal terminal = table::Terminal::standard_output();
     if (collection.sweep) {
-        fmt::print("{}", report::sweep_tables(collection, {terminal}));
+        print_text("{}", report::sweep_tables(collection, {terminal}));
     } else {
-        fmt::print("{}", report::comparison_table(collection, terminal));
-        fmt::print("{}", report::comparison_chart(collection, terminal));
-        fmt::print("{}", report::two_ways_text(collection, terminal));
-        for (const std::string& note : collection.notes) fmt::print("note: {}\n", one_line(note));
+        print_text("{}", report::comparison_table(collection, terminal));
+        print_text("{}", report::comparison_chart(collection, terminal));
+        print_text("{}", report::two_ways_text(collection, terminal));
+        for (const std::string& note : collection.notes) print_text("note: {}\n", one_line(note));
         for (const std::string& set : collection.sets) {
             const report::Collection view = report::set_view(collection, set);
-            fmt::print("\n{}{}", report::comparison_table(view, terminal),
+            print_text("\n{}{}", report::comparison_table(view, terminal),
                        report::two_ways_text(view, terminal));
-            for (const std::string& note : view.notes) fmt::print("note: {}\n", one_line(note));
+            for (const std::string& note : view.notes) print_text("note: {}\n", one_line(note));
         }
     }
 }
@@ -94,22 +95,22 @@ ExitCode report(const ReportArguments& options) {
     print_tables(collection);
     if (!options.svg.empty()) {
         io::write_result(options.svg, report::report_picture(collection), options.replace);
-        fmt::print("picture: {}\n", options.svg);
+        print_text("picture: {}\n", options.svg);
     }
     const std::string page = page_path(options, collection);
     if (collection.sweep) {
         const std::string tables = io::join_path(io::parent_path(page), "tables.txt");
         io::write_result(tables, report::sweep_tables(collection, {.pairs = true}), options.replace);
-        fmt::print("tables, with every pair of variants: {}\n", tables);
+        print_text("tables, with every pair of variants: {}\n", tables);
     }
     io::write_result(page, report::report_page(collection), options.replace);
-    fmt::print("page: {}\n", page);
+    print_text("page: {}\n", page);
     if (!options.figures.empty()) {
         io::make_directories(options.figures);
         const std::vector<report::PaperFile> files = report::paper_files(collection);
         for (const report::PaperFile& file : files)
             io::write_result(io::join_path(options.figures, file.name), file.content, options.replace);
-        fmt::print("for a paper: {} in {}\n", counted(files.size(), "file"), options.figures);
+        print_text("for a paper: {} in {}\n", counted(files.size(), "file"), options.figures);
     }
     if (signal != 0) {
         std::fflush(stdout);

@@ -1,4 +1,5 @@
 // longreach runs: the runs of a directory, with progress and losses.
+#include "base/terminal.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "commands/commands.h"
@@ -12,7 +13,7 @@ namespace {
 ExitCode runs(const std::string& directory) {
     const std::vector<report::RunSummary> found = report::list_runs(directory);
     if (found.empty()) {
-        fmt::print("{}: no runs\n", one_line(directory));
+        print_text("{}: no runs\n", one_line(directory));
         return ExitCode::ok;
     }
     std::vector<table::TextLine> lines{{"run", "state", "step", "loss", "validation", "at length", "age"}};
@@ -27,9 +28,9 @@ ExitCode runs(const std::string& directory) {
                          run.length > 0 ? std::to_string(run.length) : "-",
                          std::isnan(run.age) ? "-" : human_duration(run.age)});
     }
-    fmt::print("{}", table::text_table(lines, table::Terminal::standard_output()));
+    print_text("{}", table::text_table(lines, table::Terminal::standard_output()));
     for (const report::RunSummary& run : found)
-        if (!run.problem.empty()) fmt::print("{}: {}\n", one_line(run.name), one_line(run.problem));
+        if (!run.problem.empty()) print_text("{}: {}\n", one_line(run.name), one_line(run.problem));
     return ExitCode::ok;
 }
 

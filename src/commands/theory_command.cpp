@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "base/terminal.h"
 #include "base/units.h"
 #include "commands/commands.h"
 #include "io/file.h"
@@ -56,25 +57,25 @@ void phase(const TheoryArguments& options, int64_t n, int64_t d) {
     const auto seconds = [&] {
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     };
-    fmt::print("phase diagram: n = {}, d = {}, {} x {} cells\n", n, d, options.grid, options.grid);
+    print_text("phase diagram: n = {}, d = {}, {} x {} cells\n", n, d, options.grid, options.grid);
     std::fflush(stdout);
     const theory::PhaseDiagram diagram =
         theory::phase_diagram(n, d, options.grid, options.gamma_max, options.seed, [&](int64_t done) {
             if (done != 1) return;
-            fmt::print("  will take about {}\n",
+            print_text("  will take about {}\n",
                        human_duration(seconds() * static_cast<double>(options.grid)));
             std::fflush(stdout);
         });
-    fmt::print("  took {}\n{}\n{}\n", human_duration(seconds()),
+    print_text("  took {}\n{}\n{}\n", human_duration(seconds()),
                glance(diagram, diagram.angle_ratio, "lambda: angles after over angles before"),
                glance(diagram, diagram.gradient_norm, "eta: gradient passed through"));
     const auto where = [&](const std::vector<double>& values) {
         const double at = theory::transition(diagram, values);
         return std::isnan(at) ? std::string("none in this range") : fmt::format("{:.5f}", at);
     };
-    fmt::print("half is passed at gamma (1 - rho) = {} of lambda, {} of eta; both tend to 1 as n grows\n",
+    print_text("half is passed at gamma (1 - rho) = {} of lambda, {} of eta; both tend to 1 as n grows\n",
                where(diagram.angle_ratio), where(diagram.gradient_norm));
-    fmt::print(
+    print_text(
         "limits for large n below, at and above 1, where all cosines are rho: lambda 0, 1/(1 + 3 rho), 1; "
         "eta 0, (1 - 1/d)/4, 1 - 1/d\n\n");
     const table::DataTable table = theory::phase_table(diagram);
@@ -108,7 +109,7 @@ ExitCode theory(const TheoryArguments& options) {
     for (const auto& [name, make] : makers) {
         if (!wanted(name)) continue;
         for (const table::DataTable& table : make(study)) {
-            fmt::print("{}\n", table::text_table(table, terminal));
+            print_text("{}\n", table::text_table(table, terminal));
             std::fflush(stdout);
             save(options, table.name + ".csv", table::csv(table));
         }
@@ -116,7 +117,7 @@ ExitCode theory(const TheoryArguments& options) {
     if (wanted("phase"))
         for (int64_t n : phase_ns)
             for (int64_t d : phase_dims) phase(options, n, d);
-    if (!options.out.empty()) fmt::print("files in {}\n", options.out);
+    if (!options.out.empty()) print_text("files in {}\n", options.out);
     return ExitCode::ok;
 }
 

@@ -79,11 +79,11 @@ std::string scored_line(const ScoredTokens& t) {
 
 std::string results_table(const std::vector<LengthResult>& results, double bytes_per_token) {
     const auto error = [](double x) { return std::isnan(x) ? std::string("-") : fmt::format("{:.4f}", x); };
-    std::string out = fmt::format("{:>9} {:>9} {:>9}{} {:>7} {:>9} {:>12} {:>10}\n", "length", "loss",
+    std::string out = fmt::format("{:>8} {:>9} {:>9}{} {:>7} {:>9} {:>12} {:>9}\n", "length", "loss",
                                   "std.err", bytes_per_token > 0 ? fmt::format(" {:>10}", "bits/byte") : "",
                                   "top1", "std.err", "tokens", "documents");
     for (const LengthResult& r : results)
-        out += fmt::format("{:>9} {:>9.4f} {:>9}{} {:>7.4f} {:>9} {:>12} {:>10}\n", r.length, r.loss.mean(),
+        out += fmt::format("{:>8} {:>9.4f} {:>9}{} {:>7.4f} {:>9} {:>12} {:>9}\n", r.length, r.loss.mean(),
                            error(r.standard_error),
                            bytes_per_token > 0
                                ? fmt::format(" {:>10.4f}", bits_per_byte(r.loss.mean(), bytes_per_token))

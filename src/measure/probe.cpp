@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <map>
+#include <span>
 #include <tuple>
 
 #include "measure/probe_gatherer.h"
@@ -16,24 +18,23 @@ namespace {
 struct TableColumn {
     const char *statistic, *title;
 };
-using TableColumns = std::array<TableColumn, 8>;
-constexpr TableColumns shape_columns{{{"inverse_top_weight", "1/max P"},
-                                      {"entropy", "entropy"},
-                                      {"participation", "sum P^2"},
-                                      {"mass_100", "t < 100"},
-                                      {"sink_mass", "first key"},
-                                      {"max_logit", "max logit"},
-                                      {"logit_sd", "sd of z"},
-                                      {"logit_kurtosis", "kurtosis"}}};
-// Where the weight goes.
-constexpr TableColumns place_columns{{{"log_top_ratio", "log w1/w2"},
-                                      {"decade_mass_0", "t = 0"},
-                                      {"decade_mass_1", "1 - 9"},
-                                      {"decade_mass_10", "10 - 99"},
-                                      {"decade_mass_100", "100 - 999"},
-                                      {"decade_mass_1000", "1K - 10K"},
-                                      {"previous_mass", "previous"},
-                                      {"induction_mass", "induction"}}};
+// At most six in a table, so that a row fits into 80 columns.
+constexpr std::array<TableColumn, 6> weight_columns{{{"inverse_top_weight", "1/max P"},
+                                                     {"entropy", "entropy"},
+                                                     {"participation", "sum P^2"},
+                                                     {"log_top_ratio", "log w1/w2"},
+                                                     {"mass_100", "t < 100"},
+                                                     {"sink_mass", "first key"}}};
+constexpr std::array<TableColumn, 5> distance_columns{{{"decade_mass_0", "t = 0"},
+                                                       {"decade_mass_1", "1 - 9"},
+                                                       {"decade_mass_10", "10 - 99"},
+                                                       {"decade_mass_100", "100 - 999"},
+                                                       {"decade_mass_1000", "1K - 10K"}}};
+constexpr std::array<TableColumn, 5> logit_columns{{{"max_logit", "max logit"},
+                                                    {"logit_sd", "sd of z"},
+                                                    {"logit_kurtosis", "kurtosis"},
+                                                    {"previous_mass", "previous"},
+                                                    {"induction_mass", "induction"}}};
 
 }  // namespace
 
@@ -171,17 +172,18 @@ std::string probe_table(const std::vector<ProbeRow>& rows) {
         if (bin != bins.end() && r.bin == bin->second.smallest) bin->second.values[r.statistic] = r.value;
     }
     std::string out;
-    for (const TableColumns& columns : {shape_columns, place_columns}) {
+    for (const std::span<const TableColumn> columns : std::initializer_list<std::span<const TableColumn>>{
+             weight_columns, distance_columns, logit_columns}) {
         int64_t shown = 0;
         for (const auto& [place, bin] : bins) {
             const auto [length, layer, head] = place;
             if (length != shown) {
-                out += fmt::format("length {}\n{:>5} {:>5} {:>9}", length, "layer", "head", "keys");
+                out += fmt::format("length {}\n{:>5} {:>5} {:>8}", length, "layer", "head", "keys");
                 for (const TableColumn& c : columns) out += fmt::format(" {:>9}", c.title);
                 out += '\n';
             }
             shown = length;
-            out += fmt::format("{:>5} {:>5} {:>9}", layer, head, fmt::format("{}+", bin.smallest));
+            out += fmt::format("{:>5} {:>5} {:>8}", layer, head, fmt::format("{}+", bin.smallest));
             for (const TableColumn& c : columns) {
                 const auto value = bin.values.find(c.statistic);
                 out += value == bin.values.end() ? fmt::format(" {:>9}", "")

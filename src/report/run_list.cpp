@@ -11,6 +11,7 @@
 #include <chrono>
 
 #include "base/json.h"
+#include "base/nearest_path.h"
 #include "config/loader.h"
 #include "io/checkpoint_dir.h"
 #include "eval/tables.h"
@@ -167,7 +168,7 @@ const char* name_of(RunState state) {
 
 std::vector<RunSummary> list_runs(const std::string& directory) {
     require(io::kind_of(directory, io::Links::follow) == io::PathKind::directory, ExitCode::data,
-            "{} is not a directory", directory);
+            "{} is not a directory{}", directory, path_suggestion(directory));
     std::vector<RunSummary> out;
     add_runs(directory, "", 0, out);
     return out;

@@ -1,14 +1,13 @@
 #include "table/text_table.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 
+#include "base/terminal.h"
 #include "base/text.h"
 #include "table/readable.h"
 
@@ -21,16 +20,6 @@ constexpr size_t gap = 2, least_name = 12;
 bool is_set(const char* variable) {
     const char* value = std::getenv(variable);
     return value && *value;
-}
-
-int width_of_terminal() {
-    if (const char* columns = std::getenv("COLUMNS")) {
-        int width = 0;
-        const auto [end, error] = std::from_chars(columns, columns + std::strlen(columns), width);
-        if (error == std::errc() && *end == 0 && width > 0) return width;
-    }
-    winsize size{};
-    return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 // lines[..][first] and the columns [begin, end).
@@ -69,7 +58,7 @@ Terminal Terminal::standard_output() {
     if (::isatty(STDOUT_FILENO) == 0) return {};
     const char* kind = std::getenv("TERM");
     const bool dumb = !kind || std::strcmp(kind, "dumb") == 0;
-    return {width_of_terminal(), !dumb && !is_set("NO_COLOR")};
+    return {terminal_width(STDOUT_FILENO), !dumb && !is_set("NO_COLOR")};
 }
 
 std::string Terminal::strong(const std::string& text) const {

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/spdlog.h"
+#include "base/terminal.h"
 #include "base/units.h"
 
 namespace longreach::train {
@@ -77,8 +78,7 @@ Console::Console(bool quiet)
     std::signal(SIGPIPE, SIG_IGN);
     if (!quiet) {
         auto console = std::make_shared<spdlog::sinks::stdout_sink_st>();
-        console->set_formatter(
-            std::make_unique<spdlog::pattern_formatter>("%v", spdlog::pattern_time_type::local, "\n"));
+        console->set_formatter(std::make_unique<LineFormatter>(STDOUT_FILENO));
         console->set_level(spdlog_level(printed_from()));
         log_->logger.sinks().push_back(std::move(console));
     }
@@ -128,7 +128,8 @@ void Console::end_line(const std::string& text) {
 
 void Console::status(const std::string& text) {
     if (!terminal_) return;
-    write_or_drop("\r\x1b[2K" + text, stdout);
+    // One line: of a longer one only the last row would be drawn over.
+    write_or_drop("\r\x1b[2K" + cut(text, terminal_width(STDOUT_FILENO)), stdout);
     status_shown_ = true;
 }
 

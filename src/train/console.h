@@ -1,7 +1,7 @@
 // The output that a person sees during a run, and its copy in log.txt.
 //
-// A terminal shows a status line with a progress bar, redrawn below the scrolled lines; a pipe or a file
-// receives plain lines only. log.txt receives every permanent line, prefixed with date and time.
+// A terminal shows a status line with a progress bar, redrawn below the scrolled lines, and lines broken at its width; a pipe
+// or a file receives plain lines only. log.txt receives every permanent line, prefixed with date and time.
 #pragma once
 
 #include <chrono>

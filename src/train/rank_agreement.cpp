@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/text.h"
 #include "train/signals.h"
 
 namespace longreach::train {
@@ -30,9 +31,8 @@ void check_ranks(const Experiment& experiment, const std::vector<Stage>& stages,
                                 s.context, s.micro_batches(), s.micro_batches() == 1 ? "" : "es"),
                     sequences >= ranks
                         ? fmt::format("set batch.micro_tokens to at most {}", s.tokens_per_step / ranks)
-                        : fmt::format("a step has only {} sequences: use fewer ranks, or more "
-                                      "batch.tokens",
-                                      sequences));
+                        : fmt::format("a step has only {}: use fewer ranks, or more batch.tokens",
+                                      counted(static_cast<size_t>(sequences), "sequence")));
     }
 }
 

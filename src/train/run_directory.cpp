@@ -4,6 +4,7 @@
 
 #include "base/build_info.h"
 #include "base/finite.h"
+#include "base/nearest_path.h"
 #include "base/text.h"
 #include "config/diff.h"
 #include "io/staged_directory.h"
@@ -390,7 +391,7 @@ io::Checkpoint find_checkpoint(const std::string& path, const io::Notice& notice
              path);
     }
     require(io::kind_of(path, io::Links::follow) == io::PathKind::directory, ExitCode::checkpoint,
-            "{} is neither a run directory nor a checkpoint", path);
+            "{} is neither a run directory nor a checkpoint{}", path, path_suggestion(path));
     std::optional<io::Checkpoint> newest =
         io::newest_checkpoint(io::join_path(path, "checkpoints"), io::Damaged::leave, notice,
                               io::Disk::system(), examine_checkpoint);

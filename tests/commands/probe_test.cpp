@@ -57,7 +57,7 @@ TEST_CASE("probe of a run repeats its last probe to the last digit, whatever the
         CHECK(contains(f.out, "induction"));
         CHECK(contains(f.out, "on repeated random tokens\n"));
         const std::string written = get(file("done/eval/plain/probe.csv"));
-        CHECK(contains(f.out, fmt::format("    0     0 {:>9} ", fmt::format("{}+", fullest_bin(written)))));
+        CHECK(contains(f.out, fmt::format("    0     0 {:>8} ", fmt::format("{}+", fullest_bin(written)))));
         const std::string header = measure::probe_file.header() + "\n";
         REQUIRE(written.starts_with(header));
         CHECK(trained == header + trained.substr(header.size(), trained.find("\n12,") + 1 - header.size()) +
