@@ -7,7 +7,8 @@
 //     y_ij = gain_h(t) * z_ij + bias_h(t) + c_h(i) - c_h(j),         t = i - j >= 0
 //     P_ij = exp(y_ij) / (sum_j exp(y_ij) + exp(sink_h)), j over the visible keys [row_start_i, i]
 //
-// or, with broken sticks, P_ij = s(y_ij) prod_(j<k<i) (1 - s(y_ik)), s(y) = 1 / (1 + exp(-y)), j < i.
+// or, with broken sticks, P_ij = s(y_ij) prod_(j<k<i) (1 - s(y_ik)), s(y) = 1 / (1 + exp(-y)), j < i,
+// or, with entmax, P_ij = max(0, (alpha - 1) (y_ij - theta_i))^(1 / (alpha - 1)), theta_i such that the row adds up to 1.
 //
 // Causality, sliding windows, chunks and documents are one thing: the first visible key of a row.
 // Absent parts cost nothing.
@@ -29,7 +30,7 @@ struct IndexScores {
 };
 
 // How the scores of a query become weights.
-enum class Normaliser { softmax, stick_breaking };
+enum class Normaliser { softmax, stick_breaking, entmax };
 
 struct AttentionSpec {
     int64_t batch = 0;     // B sequences
@@ -64,7 +65,7 @@ struct AttentionSpec {
     // of at most 2^-22 |c_i - c_j| + 2^-45 max |c|, whatever tiles the pair lies in. Empty: 0.
     Tensor forget{};
 
-    // f32 [H]: a logit that takes part in the softmax and carries no value. Empty: none (as if -infinity).
+    // f32 [H]: a score that takes part in the softmax or entmax and carries no value. Empty: none (as if -infinity).
     Tensor sink{};
 
     // Forward only: pairs at distance far_from or more take their score from these instead of q and k.
@@ -74,7 +75,11 @@ struct AttentionSpec {
     // stick_breaking: each visible key, from the nearest on, takes the share s(y) of what nearer ones left. A query does
     // not see its own key; without another o = 0. lse is the log of what is left in the end. Without sinks, row
     // squares, forget sums, far pairs and row maxima.
+    // entmax: theta, the score at which a weight becomes exactly 0, takes the place of lse. CPUs have it, without row maxima.
     Normaliser normaliser = Normaliser::softmax;
+    float alpha = 1.5f;  // of entmax, 1.01 to 2
+    // f32 [H]: alpha of each head is 1 + max(0.01, 1 / (1 + exp(-x))). Empty: alpha.
+    Tensor alpha_logit{};
 
     // Forward only, on a CPU, with the softmax and without row maxima: of the visible keys a query attends to this many,
     // those with the largest y_ij, of equal ones the nearest. 0: to all. With top_k_block, keys are taken in blocks of
@@ -91,9 +96,10 @@ struct AttentionSpec {
 struct AttentionGradients {
     Tensor row_factor{};  // f32 [H, N], =
     Tensor distance_gain{},
-        distance_bias{};  // like the tables, =; distances below T only. Without row_square
-    Tensor forget{};      // f32 [H, N], =: at c, the sum of dy over row n less that over column n
-    Tensor sink{};        // f32 [H], +=
+        distance_bias{};   // like the tables, =; distances below T only. Without row_square
+    Tensor forget{};       // f32 [H, N], =: at c, the sum of dy over row n less that over column n
+    Tensor sink{};         // f32 [H], +=
+    Tensor alpha_logit{};  // f32 [H], +=
 };
 
 }  // namespace longreach

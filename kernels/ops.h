@@ -233,7 +233,8 @@ class Ops : public Planner {
     const Operation<&Ops::do_token_angles_backward> token_angles_backward;
 
     // o [N, H*d] = attention of q [N, H*d], k, v [N, G*d] (slices of qkv).
-    // lse f32 [H, N]: natural log of the softmax denominator, sink included; of a stick, of what is left of it.
+    // lse f32 [H, N]: natural log of the softmax denominator, sink included; of a stick, of what is left of it;
+    // of entmax theta, as attention_spec.h says.
     // row_maxima f32 [H, N] (may be empty): the largest z_ij = scale <q_i, k_j> (or |z_ij|) over the
     // visible keys, before softcap and factors; -infinity where row_factor is 0.
     virtual void do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,

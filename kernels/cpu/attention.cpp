@@ -283,6 +283,8 @@ void CpuOps::do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor&
     with_products(spec.top_k > 0 ? Products::f32 : products_, [&]<class Unit>(Unit) {
         if (spec.normaliser == Normaliser::stick_breaking)
             break_sticks<Unit>(o, lse, q, k, v, spec);
+        else if (spec.normaliser == Normaliser::entmax)
+            entmax_attention<Unit>(o, lse, q, k, v, spec);
         else
             softmax_attention<Unit>(o, lse, row_maxima, q, k, v, spec);
     });

@@ -19,6 +19,7 @@
 // stay in L2, and per block all queries that see it, so dK and dV need no sums of other items. With one
 // segment it also owns dQ; with several, each keeps a partial dQ in the workspace and a last pass adds them
 // in order. The number of segments is a function of the shape, so no bit depends on the threads.
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -34,6 +35,7 @@
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/attention_backward_passes.h"
 #include "kernels/cpu/attention_backward_tile.h"
+#include "kernels/cpu/entmax.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace {
@@ -70,9 +72,11 @@ struct KeyBlock {
     float* k_of(int64_t tile) const { return k + (tile - begin) * padded / Unit::floats; }
 };
 
-// p: S^T to P^T; ds: dP^T to dS^T. Queries of the panel and keys of `range`, a block.
-template <class Unit, Form form, bool masked>
-void differentiate_panel(const BackwardTile<Unit>& t, const QueryTile& q, const ScoreRows& rows,
+enum class Rule { softmax, squares, powers };  // squares, powers: entmax, with alpha 1.5 and any
+
+// p: S^T to P^T; ds: dP^T to dS^T. Queries of the panel and keys of `range`, a block. False: P is 0 everywhere.
+template <class Unit, Form form, bool masked, Rule rule>
+bool differentiate_panel(const BackwardTile<Unit>& t, const QueryTile& q, const ScoreRows& rows,
                          int64_t panel, const KeyRange& range, int64_t first_key, const TableSlice& slice,
                          RowsAhead& ahead) {
     // Copies no store can change.
@@ -81,11 +85,13 @@ void differentiate_panel(const BackwardTile<Unit>& t, const QueryTile& q, const 
     const int64_t block_begin = t.block_begin;
     constexpr bool forgets = form == Form::forget || form == Form::general;
     const int64_t begin = range.begin, end = range.end;
+    [[maybe_unused]] const Entmax entmax = *t.entmax;
+    bool any = rule == Rule::softmax;
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
         const int64_t at = panel * panel_cols + lane;
         const int64_t query = q.begin + at;
         const Vec lse = load(t.lse + at), delta = load(t.delta + at);
-        [[maybe_unused]] Vec dfactor{}, drow{};
+        [[maybe_unused]] Vec dfactor{}, drow{}, weights{};
         for (int64_t j = begin; j < end; ++j) {
             if (j % RowsAhead::keys_per_row == 0) ahead.fetch_row();
             const int64_t where = t.score_at(panel, j - first_key, begin - first_key) + lane;
@@ -93,8 +99,15 @@ void differentiate_panel(const BackwardTile<Unit>& t, const QueryTile& q, const 
             const Score s = score_of<form>(load(to_p + where), rows, at, slice, query - j - slice.lowest, j);
             Vec y = s.y - lse;
             if constexpr (masked) y = mask_unseen(y, j, query, q.start + at);
-            const Vec p = Unit::exp2_of(y);
-            const Vec dl = p * (load(to_ds + where) - delta);
+            Vec p, share;  // P, and its derivative by the score
+            if constexpr (rule == Rule::softmax) {
+                p = share = Unit::exp2_of(y);
+            } else {
+                const Weights w = weights_at<rule == Rule::squares>(entmax, y);
+                p = w.p, share = w.s;
+                weights += p;
+            }
+            const Vec dl = share * (load(to_ds + where) - delta);
             Vec ds = dl;
             if constexpr (form == Form::distance || form == Form::general) ds *= s.gain;
             if (forgets && to_column) {
@@ -115,19 +128,35 @@ void differentiate_panel(const BackwardTile<Unit>& t, const QueryTile& q, const 
         }
         if constexpr (form == Form::general) store(t.dfactor + at, load(t.dfactor + at) + dfactor);
         if constexpr (forgets) store(t.drow + at, load(t.drow + at) + drow);
+        if constexpr (rule != Rule::softmax) any = any || !all_zero(weights);
     }
+    return any;
 }
 
 // The instantiations of one form, with and without masked pairs.
 template <class Unit>
 struct FormPasses {
-    using Differentiate = void (*)(const BackwardTile<Unit>&, const QueryTile&, const ScoreRows&, int64_t,
+    using Differentiate = bool (*)(const BackwardTile<Unit>&, const QueryTile&, const ScoreRows&, int64_t,
                                    const KeyRange&, int64_t, const TableSlice&, RowsAhead&);
     Differentiate masked, whole;
 };
-template <class Unit, Form form>
-constexpr FormPasses<Unit> passes_of = {differentiate_panel<Unit, form, true>,
-                                        differentiate_panel<Unit, form, false>};
+template <class Unit, Form form, Rule rule = Rule::softmax>
+constexpr FormPasses<Unit> passes_of = {differentiate_panel<Unit, form, true, rule>,
+                                        differentiate_panel<Unit, form, false, rule>};
+// general: gradients of tables are wanted.
+template <class Unit>
+FormPasses<Unit> passes_for(const AttentionSpec& spec, bool general) {
+    const Form form = general ? Form::general : form_of(spec);
+    if (spec.normaliser == Normaliser::entmax) {
+        if (!Entmax(spec, 0).squares) return passes_of<Unit, Form::general, Rule::powers>;
+        return form == Form::plain ? passes_of<Unit, Form::plain, Rule::squares>
+                                   : passes_of<Unit, Form::general, Rule::squares>;
+    }
+    return form == Form::general    ? passes_of<Unit, Form::general>
+           : form == Form::distance ? passes_of<Unit, Form::distance>
+           : form == Form::forget   ? passes_of<Unit, Form::forget>
+                                    : passes_of<Unit, Form::plain>;
+}
 
 // Sums of one head's table gradients by distance, entry t of distance t; null: not wanted.
 // The gain's are times log2(e).
@@ -165,14 +194,18 @@ void backward_tile(const BackwardTile<Unit>& t, const HeadPass<Unit>& head, cons
                 continue;
             }
             score_panel(t, panel, range, first, block.rows);
-            (range.masked ? head.passes.masked : head.passes.whole)(t, q, rows, panel, range, first,
-                                                                    head.slice, ahead);
+            const auto differentiate = range.masked ? head.passes.masked : head.passes.whole;
+            if (!differentiate(t, q, rows, panel, range, first, head.slice, ahead)) {
+                clear_panel(t, panel, begin, end, first);
+                continue;
+            }
             t.round_panel(panel, range.begin - first, range.end - first);
             clear_panel(t, panel, begin, range.begin, first);
             clear_panel(t, panel, range.end, end, first);
             seen.of[panel] = range.end - first;
         }
     }
+    if (seen.all() == 0) return;
     const int64_t keys = last - first, at = (first - block.begin) * t.padded;
     add_products(t, block.dv + at, block.dk + at,
                  block.k_of(key) + unseen / Unit::floats * (Core<Unit>::turned ? 1 : panel_cols), seen,
@@ -243,6 +276,8 @@ void backward_head(const Item<Unit>& item, const KeyBlock<Unit>& block, int64_t 
     const TableSlice::Tables tables(item.spec, head);
     const TableSums sums = item.table_sums(head);
     BackwardTile<Unit> t(item.scratch, d, sums.gain, sums.bias);
+    const Entmax entmax(item.spec, head);
+    t.entmax = &entmax;
     t.dcolumn = block.sums;
     t.block_begin = block.begin;
     const int64_t keys = block.end - block.begin;
@@ -345,11 +380,21 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
     });
 }
 
+void CpuOps::softmax_deltas(float* delta, const AttentionTensors& of, const AttentionGradients& gradients,
+                            const AttentionSpec& spec) {
+    row_products(delta, of.dout, of.o, spec.heads, spec.head_dim, pool_);
+    if (!gradients.sink) return;
+    add_sinks(gradients.sink, of.lse, delta, pool_, [&](int64_t head, Vec lse) {
+        return exp(
+            min(Vec{}, splat(spec.sink.f32()[head]) - lse));  // lanes past the end would hold exp(sink)
+    });
+}
+
 template <class Unit>
 void CpuOps::softmax_attention_backward(const AttentionTensors& of, const AttentionGradients& gradients,
                                         const Tensor& workspace, const AttentionSpec& spec) {
     // Not a structured binding: clang 14 cannot use one in a lambda.
-    const Tensor &dq = of.dq, &dk = of.dk, &dv = of.dv, &dout = of.dout, &o = of.o, &lse = of.lse;
+    const Tensor &dq = of.dq, &dk = of.dk, &dv = of.dv, &dout = of.dout, &lse = of.lse;
     const Tensor &q = of.q, &k = of.k, &v = of.v;
     check(!spec.far_queries && !spec.far_keys, "attention_backward: a far pair is for forward passes only");
     check(!gradients.sink || spec.sink, "attention_backward: gradient of a sink that is not there");
@@ -373,8 +418,10 @@ void CpuOps::softmax_attention_backward(const AttentionTensors& of, const Attent
     const auto sums_at = [&](int64_t part, int64_t token) {
         return plan.forget ? pair_sums + part * spec.heads * tokens + token : nullptr;
     };
-    row_products(delta, dout, o, spec.heads, spec.head_dim, pool_);
-    if (gradients.sink) add_sinks(gradients.sink, spec.sink, lse, delta, pool_);
+    if (spec.normaliser == Normaliser::entmax)
+        entmax_deltas<Unit>(delta, memory, delta + plan.floats() - plan.alpha_floats, of, gradients, spec);
+    else
+        softmax_deltas(delta, of, gradients, spec);
     const QueryFinish finish{.spec = spec,
                              .plan = plan,
                              .dq = dq,
@@ -390,11 +437,7 @@ void CpuOps::softmax_attention_backward(const AttentionTensors& of, const Attent
     };
     // Each row of dQ is written once: by one block of keys, and by no pass after it.
     const bool once = whole && plan.block_keys >= length && !finish.needed();
-    const Form form = tables ? Form::general : form_of(spec);
-    const FormPasses<Unit> passes = form == Form::general    ? passes_of<Unit, Form::general>
-                                    : form == Form::distance ? passes_of<Unit, Form::distance>
-                                    : form == Form::forget   ? passes_of<Unit, Form::forget>
-                                                             : passes_of<Unit, Form::plain>;
+    const FormPasses<Unit> passes = passes_for<Unit>(spec, tables);
 
     // Early keys are seen by most queries: the first segments are the longest items and start first.
     const int64_t heads = spec.batch * spec.kv_heads;

@@ -20,8 +20,9 @@ struct Plan {
     int64_t table_span;            // floats of such a row
     bool forget;                   // its gradient is wanted
     // The workspace: delta [H, N]; per thread the block of keys; partial dQ [segments][N, H*d]; partial df
-    // [segments][H, N]; per item its tables; sums of dL over the rows [segments][H, N] and columns [H, N].
-    int64_t delta_floats, thread_floats, partial_floats, factor_floats, table_floats, forget_floats;
+    // [segments][H, N]; per item its tables; sums of dL over the rows [segments][H, N] and columns [H, N]; what an alpha gets of each row [H, N].
+    int64_t delta_floats, thread_floats, partial_floats, factor_floats, table_floats, forget_floats,
+        alpha_floats;
 
     template <class Unit>
     Plan(const AttentionSpec& s, const AttentionGradients& wanted, int threads, Unit) {
@@ -51,13 +52,15 @@ struct Plan {
         factor_floats = segments > 1 && factor_by_pair ? round_up(segments * s.heads * tokens, 16) : 0;
         table_floats = segments * heads * item_table_floats();
         forget_floats = forget ? (segments + 1) * s.heads * tokens : 0;
+        alpha_floats = wanted.alpha_logit.rank > 0 ? s.heads * tokens : 0;
     }
     int64_t block_floats() const {
         return block_keys * (3 * padded + row_floats) + (forget ? block_keys * key_sum_lanes : 0);
     }
     int64_t item_table_floats() const { return (gain_rows + bias_rows) * table_span; }
     int64_t floats() const {
-        return delta_floats + thread_floats + partial_floats + factor_floats + table_floats + forget_floats;
+        return delta_floats + thread_floats + partial_floats + factor_floats + table_floats + forget_floats +
+               alpha_floats;
     }
 };
 
@@ -153,20 +156,18 @@ inline void subtract_sums(const Tensor& to, const float* sums, int64_t length, c
     });
 }
 
-// to [H] += -sum over the rows of exp(sink - lse) * delta, in f64 from blocks of 256 rows.
-inline void add_sinks(const Tensor& to, const Tensor& sink, const Tensor& lse, const float* delta,
-                      Pool& pool) {
+// to [H] += -sum over the rows of share(head, lse) * delta, in f64 from blocks of 256 rows.
+template <class Share>
+inline void add_sinks(const Tensor& to, const Tensor& lse, const float* delta, Pool& pool, Share share) {
     const int64_t tokens = lse.cols(), block = 256;
-    for_items(pool, sink.count(), tokens, [&](int64_t h) {
+    for_items(pool, to.count(), tokens, [&](int64_t h) {
         const float* at_lse = lse.f32() + h * lse.row_stride;
         const float* at_delta = delta + h * tokens;
-        const Vec logit = splat(sink.f32()[h]);
         double total = 0;
         for (int64_t begin = 0; begin < tokens; begin += block) {
             Vec sum{};
             for (int64_t n = begin; n < smaller(tokens, begin + block); n += lanes)
-                // At most 1; lanes past the end would hold exp(sink).
-                sum = fma(exp(min(Vec{}, logit - PlainUnit::along(at_lse + n, tokens - n))),
+                sum = fma(share(h, PlainUnit::along(at_lse + n, tokens - n)),
                           PlainUnit::along(at_delta + n, tokens - n), sum);
             total += reduce_add(sum);
         }

@@ -13,6 +13,8 @@ constexpr int64_t score_keys = Core<Unit>::turned ? 32 : key_tile;
 template <class Unit>
 constexpr int64_t score_row = Unit::floats == 1 ? score_stride : panel_cols;  // floats between their rows
 
+struct Entmax;  // entmax.h
+
 // One tile of queries of one head, packed in every form the products need. Buffers are pieces
 // of the thread's scratch; [x / u] counts units. With tiles of AMX, whose left sides are contiguous along k, dS serves as a
 // right side: dQ^T = K^T dS^T.
@@ -41,6 +43,7 @@ struct BackwardTile {
     // KeyBlock::sums, and the key of its first row; null: not wanted
     float* dcolumn = nullptr;
     int64_t block_begin = 0;
+    const Entmax* entmax = nullptr;
 
     BackwardTile(float* scratch, int64_t head_dim, bool gain, bool bias)
         : width(head_dim), padded(round_up(head_dim, panel_cols)) {

@@ -9,6 +9,9 @@
 // Online softmax over blocks of keys, in base 2; the output row itself is the running sum. Parallel over
 // (sequence, head); one thread computes a head from its first key to its last.
 
+#include <cmath>
+#include <memory>
+
 #include "base/error.h"
 #include "kernels/ops.h"
 
@@ -21,6 +24,7 @@
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/attention_query.h"
+#include "kernels/cpu/entmax.h"
 #include "kernels/cpu/stick_breaking.h"
 #include "kernels/cpu/cpu_ops.h"
 
@@ -98,6 +102,48 @@ void attend_stick(float* o, const Query& at, const Tensor& q, const Tensor& k, c
     }
 }
 
+// All scores first: theta needs them. Blocks of keys without a weight are left out.
+template <class Element>
+void attend_entmax(float* o, const Query& at, const Tensor& q, const Tensor& k, const Tensor& v) {
+    const int64_t d = at.spec.head_dim, keys = at.position + 1 - at.first;
+    const Entmax e(at.spec, at.head);
+    const std::unique_ptr<float[]> scores(new float[static_cast<size_t>(keys)]);
+    float top = e.sink > -1e30f ? e.sink : -1e30f;
+    for (int64_t begin = 0; begin < keys; begin += key_block) {
+        alignas(64) float y[key_block];
+        const int64_t count = smaller(key_block, keys - begin);
+        const float here = exponents<Element>(y, at, KeyRun{at.first + begin}, count, q, k);
+        top = here > top ? here : top;
+        for (int64_t j = 0; j < count; ++j) scores[begin + j] = y[j];
+    }
+    const auto each_block = [&](auto work) {
+        for (int64_t begin = 0; begin < keys; begin += key_block)
+            work(scores.get() + begin, smaller(key_block, keys - begin), at.first + begin);
+    };
+    Vec theta[1] = {splat(top)};
+    const auto add = [&](const Vec(&from)[1], Weights(&total)[1]) {
+        each_block([&](const float* y, int64_t count, int64_t) {
+            Vec p{}, s{};
+            for_vectors(count, [&](int64_t i, auto n) {
+                const Weights w = weights_at(e, load(y + i, n, -__builtin_inff()) - from[0]);
+                p += w.p, s += w.s;
+            });
+            total[0].p += splat(reduce_add(p)), total[0].s += splat(reduce_add(s));
+        });
+    };
+    e.squares ? find_thresholds<true>(e, theta, add) : find_thresholds<false>(e, theta, add);
+    for (int64_t c = 0; c < d; ++c) o[c] = 0.0f;
+    each_block([&](float* y, int64_t count, int64_t key) {
+        Vec sum{};
+        for_vectors(count, [&](int64_t i, auto n) {
+            const Vec p = weights_at(e, load(y + i, n, -__builtin_inff()) - theta[0]).p;
+            store(y + i, p, n);
+            sum += p;
+        });
+        if (!all_zero(sum)) add_values(o, 1.0f, d, y, count, at.rows_of<Element>(v, key));
+    });
+}
+
 }  // namespace
 
 void CpuOps::do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -112,6 +158,7 @@ void CpuOps::do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, con
           "attention to keys and values of different types");
     const bool sticks = spec.normaliser == Normaliser::stick_breaking;
     if (sticks) check_sticks(spec);
+    if (spec.normaliser == Normaliser::entmax) check_entmax(spec);
     check(!spec.forget || (spec.forget.rows() == spec.heads && spec.forget.cols() == k.rows()),
           "attention: forget sums are {}x{}", spec.forget.rows(), spec.forget.cols());
     check(!spec.distance_gain || (spec.distance_gain.cols() > position &&
@@ -124,7 +171,9 @@ void CpuOps::do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, con
             const int64_t b = item / spec.heads, h = item % spec.heads;
             float* to = o.f32() + b * o.row_stride + h * spec.head_dim;
             const Query at{spec, b, h, first, position, b};
-            (sticks ? attend_stick<Element> : attend<Element>)(to, at, q, k, v);
+            (sticks                                  ? attend_stick<Element>
+             : spec.normaliser == Normaliser::entmax ? attend_entmax<Element>
+                                                     : attend<Element>)(to, at, q, k, v);
         });
     });
 }

@@ -24,6 +24,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/entmax.h"
 #include "kernels/cpu/stick_breaking.h"
 #include "kernels/cpu/cpu_ops.h"
 
@@ -61,7 +62,7 @@ struct RowSums {
     alignas(64) float top_score[query_tile];
     alignas(64) float top_logit[query_tile];  // times log2(e)
     alignas(64) float second_logit[query_tile];
-    alignas(64) float top_log[query_tile];  // of a stick's weights, base 2
+    alignas(64) float top_log[query_tile];  // of weights that are not a softmax's, base 2
     alignas(64) float second_log[query_tile];
     alignas(64) float broken[query_tile] = {};
     alignas(64) float first_mass[query_tile] = {};
@@ -69,10 +70,12 @@ struct RowSums {
     int32_t watched[watched_keys][query_tile];  // key; -1: none
     alignas(64) float lse[query_tile] = {};     // times log2(e)
     alignas(64) float ratio[query_tile];        // times z: what score_of takes
+    Entmax entmax;
 
     // token: the first of the tile.
     RowSums(const AttentionSpec& spec, const ScoreRows& rows, const float* lse_of_rows, const Tensor& keys,
-            int64_t token, int64_t count) {
+            int64_t token, int64_t count, const Entmax& rule)
+        : entmax(rule) {
         for (int64_t i = 0; i < query_tile; ++i) {
             top_score[i] = top_logit[i] = second_logit[i] = top_log[i] = second_log[i] = -__builtin_inff();
             ratio[i] = rows.capped ? 1.0f / spec.softcap : log2_e * rows.factor[i];
@@ -129,6 +132,36 @@ void weigh(RowSums& r, const StatisticsTile& t, const ScoreRows& rows, const Lan
     store(r.top_score + l.at, top_score);
     store(r.top_logit + l.at, top_logit);
     store(r.second_logit + l.at, second_logit);
+    add_wide(r.squares + l.at, squares);
+}
+
+// The same of entmax.
+void weigh_entmax(RowSums& r, const StatisticsTile& t, const ScoreRows& rows, const Lanes& l, int64_t lane,
+                  const KeyRange& range, const TableSlice& slice) {
+    const Vec theta = load(r.lse + l.at), ratio = load(r.ratio + l.at), none = splat(-__builtin_inff());
+    const Entmax e = r.entmax;
+    Vec top_score = load(r.top_score + l.at), top_logit = load(r.top_logit + l.at);
+    Vec top_log = load(r.top_log + l.at), second_log = load(r.second_log + l.at), squares{};
+    for (int64_t j = range.begin; j < range.end; ++j) {
+        const int64_t cell = (j - range.begin) * panel_cols + lane;
+        const Vec z = load(t.scores + cell);
+        const Vec y = mask_unseen(
+            score_of<Form::general>(z * ratio, rows, l.at, slice, l.query - j - slice.lowest, j).y, j,
+            l.query, l.start);
+        top_score = max(top_score, mask_unseen(z, j, l.query, l.start));
+        top_logit = max(top_logit, y);
+        const Vec p = weights_at(e, y - theta).p;
+        const Vec log = p > Vec{} ? log2(p) : none;
+        second_log = max(second_log, min(top_log, log));
+        top_log = max(top_log, log);
+        squares += p * p;
+        store(t.weights + cell, p);
+        store(t.terms + cell, p * max(splat(log_of_nothing), log));
+    }
+    store(r.top_score + l.at, top_score);
+    store(r.top_logit + l.at, top_logit);
+    store(r.top_log + l.at, top_log);
+    store(r.second_log + l.at, second_log);
     add_wide(r.squares + l.at, squares);
 }
 
@@ -254,18 +287,27 @@ struct Columns {
     }
 };
 
-// rest: the logit of a sink; a stick's rest is its lse.
-void write_rows(const Columns& out, const RowSums& r, const QueryTile& q, const float* lse, float rest,
-                bool stick) {
+// The weight that goes to no key: the rest of a stick, or that of the sink of a head.
+float mass_of_rest(const AttentionSpec& s, int64_t head, float lse) {
+    if (s.normaliser == Normaliser::stick_breaking) return std::exp(lse);
+    if (!s.sink) return 0.0f;
+    if (s.normaliser == Normaliser::softmax) return std::exp(s.sink.f32()[head] - lse);
+    const Entmax e(s, head);
+    return weights_at(e, splat(e.sink - lse * log2_e)).p[0];
+}
+
+void write_rows(const Columns& out, const RowSums& r, const QueryTile& q, const float* lse,
+                const AttentionSpec& spec) {
     using enum RowStatistic;
+    const bool softmax = spec.normaliser == Normaliser::softmax;
     for (int64_t i = 0; i < q.end - q.begin; ++i) {
         out.at(top_score, 0, i) = r.top_score[i];
         out.at(top_logit, 0, i) = r.top_logit[i] * ln_2;
-        out.at(top_weight, 0, i) = (stick ? r.top_log[i] : r.top_logit[i] - r.lse[i]) * ln_2;
-        out.at(second_weight, 0, i) = (stick ? r.second_log[i] : r.second_logit[i] - r.lse[i]) * ln_2;
+        out.at(top_weight, 0, i) = (softmax ? r.top_logit[i] - r.lse[i] : r.top_log[i]) * ln_2;
+        out.at(second_weight, 0, i) = (softmax ? r.second_logit[i] - r.lse[i] : r.second_log[i]) * ln_2;
         out.at(participation, 0, i) = static_cast<float>(r.squares[i]);
         out.at(first_mass, 0, i) = r.first_mass[i];
-        out.at(sink_mass, 0, i) = std::exp(stick ? lse[i] : rest - lse[i]);
+        out.at(sink_mass, 0, i) = mass_of_rest(spec, out.head, lse[i]);
         const double n = static_cast<double>(larger(0, q.begin + i - q.start[i] - 1));
         const double each = n > 0 ? 1 / n : 0;
         // About the centre, then about the mean.
@@ -301,7 +343,10 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
     const Form form = form_of(spec);
     const bool sticks = spec.normaliser == Normaliser::stick_breaking;
     if (sticks) check_sticks(spec);
+    const bool entmax = spec.normaliser == Normaliser::entmax;
+    if (entmax) check_entmax(spec);
     const Weigh weigh_form = sticks                   ? weigh_sticks
+                             : entmax                 ? weigh_entmax
                              : form == Form::general  ? weigh<Form::general>
                              : form == Form::distance ? weigh<Form::distance>
                              : form == Form::forget   ? weigh<Form::forget>
@@ -331,7 +376,7 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
         const TableSlice::Tables tables(spec, head);
         const double* forget = sums_of_head(spec, head, first_row);
         TableSlice slice;
-        RowSums sums(spec, rows, lse_of_rows, watched, token, count);
+        RowSums sums(spec, rows, lse_of_rows, watched, token, count, Entmax(spec, head));
         const int64_t first_key = tile.first_key(), last = (tile.end - 1 - first_key) / key_tile;
         for (int64_t number = 0; number <= last; ++number) {
             const int64_t key = first_key + (sticks ? last - number : number) * key_tile;
@@ -360,8 +405,7 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
                 }
             }
         }
-        write_rows({statistics, spec.heads, head, token}, sums, tile, lse_of_rows,
-                   spec.sink ? spec.sink.f32()[head] : -__builtin_inff(), sticks);
+        write_rows({statistics, spec.heads, head, token}, sums, tile, lse_of_rows, spec);
     });
 }
 

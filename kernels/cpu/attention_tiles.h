@@ -274,15 +274,26 @@ struct KeyTile {
     template <class Unit>
     static KeyTile of(float* memory, const Tensor& k, const Tensor& far_k, const Tensor& v, int64_t begin,
                       int64_t end) {
-        const float* values = v.f32() + begin * v.row_stride;
-        KeyTile tile{begin, LeftRows::of<Unit>(memory, k, begin, end), {}, {values, 1, v.row_stride}};
+        KeyTile tile = of_keys<Unit>(memory, k, far_k, begin, end);
+        memory += 2 * key_tile * LeftRows::floats<Unit>(k.cols());
+        tile.values = values_of<Unit>(memory, v, begin, end);
+        return tile;
+    }
+    // Without values.
+    template <class Unit>
+    static KeyTile of_keys(float* memory, const Tensor& k, const Tensor& far_k, int64_t begin, int64_t end) {
+        KeyTile tile{begin, LeftRows::of<Unit>(memory, k, begin, end), {}, {}};
         memory += key_tile * LeftRows::floats<Unit>(k.cols());
         if (far_k) tile.far_keys = LeftRows::of<Unit>(memory, far_k, begin, end);
-        if constexpr (Unit::floats > 1) {
-            memory += key_tile * LeftRows::floats<Unit>(k.cols());
-            tile.values = pack_keys<Unit>(memory, values, v.row_stride, end - begin, v.cols());
-        }
         return tile;
+    }
+    template <class Unit>
+    static Strided values_of(float* memory, const Tensor& v, int64_t begin, int64_t end) {
+        const float* values = v.f32() + begin * v.row_stride;
+        if constexpr (Unit::floats == 1)
+            return {values, 1, v.row_stride};
+        else
+            return pack_keys<Unit>(memory, values, v.row_stride, end - begin, v.cols());
     }
     template <class Unit>
     static int64_t floats(int64_t head_dim) {

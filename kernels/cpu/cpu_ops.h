@@ -143,7 +143,7 @@ class CpuOps final : public Ops, public CpuDevice {
     template <class Unit>
     void multiply_by_pieces(const MatrixProduct& product);
 
-    // attention.cpp, attention_backward.cpp, with inputs of products in f32 or rounded to bf16.
+    // attention.cpp, attention_backward.cpp (which serves entmax too), with inputs of products in f32 or rounded to bf16.
     template <class Unit>
     void softmax_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                            const Tensor& v, const AttentionSpec& spec);
@@ -163,6 +163,18 @@ class CpuOps final : public Ops, public CpuDevice {
     void break_sticks_backward(const AttentionTensors& of, const AttentionGradients& gradients,
                                const Tensor& workspace, const AttentionSpec& spec);
     int64_t stick_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) const;
+    // entmax.cpp.
+    template <class Unit>
+    void entmax_attention(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,
+                          const AttentionSpec& spec);
+    // What softmax_attention_backward subtracts from the gradients of weights, delta [H, N] =, and the gradients of a sink and
+    // of alpha, += where they are wanted; attention_backward.cpp, entmax_backward.cpp.
+    // Pieces of the workspace: memory for the threads, alphas [H, N].
+    void softmax_deltas(float* delta, const AttentionTensors& of, const AttentionGradients& gradients,
+                        const AttentionSpec& spec);
+    template <class Unit>
+    void entmax_deltas(float* delta, float* memory, float* alphas, const AttentionTensors& of,
+                       const AttentionGradients& gradients, const AttentionSpec& spec);
 
     Pool pool_;
     int threads_;  // those that may ever run: what memory per thread is sized by

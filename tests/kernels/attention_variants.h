@@ -56,6 +56,8 @@ struct Variant {
     bool factor_gradient = false, gain_gradient = false, bias_gradient = false, sink_gradient = false;
     bool forget = false, forget_gradient = false;
     bool sticks = false;
+    double alpha = 0;                    // of entmax; 0: another normaliser
+    bool alpha_gradient = false;         // alphas by head, around alpha, that learn
     int64_t top_k = 0, top_k_block = 0;  // without gradients
     double input = 0;                    // relative rounding of the inputs of products
     uint64_t seed = 1;
@@ -92,7 +94,8 @@ struct Problem {
     Doubles forget;
     IndexScores index;  // as in AttentionSpec
     Ints doc_start, row_start;
-    Floats o, lse, maxima, dqkv, dfactor, dgain, dbias, dsink, dforget;
+    Floats alpha_logit;
+    Floats o, lse, maxima, dqkv, dfactor, dgain, dbias, dsink, dforget, dalpha;
     static constexpr float untouched = 7.0f, sink_before = 0.5f;
 
     explicit Problem(const Variant& v)
@@ -111,6 +114,7 @@ struct Problem {
           forget(c.heads, c.tokens()),
           doc_start(c.batch, c.length),
           row_start(c.batch, c.length),
+          alpha_logit(1, c.heads),
           o(c.tokens(), query_cols, query_cols + 2),
           lse(c.heads, c.tokens()),
           maxima(c.heads, c.tokens()),
@@ -119,7 +123,8 @@ struct Problem {
           dgain(gain.rows(), entries),
           dbias(bias.rows(), entries),
           dsink(1, c.heads),
-          dforget(c.heads, c.tokens()) {
+          dforget(c.heads, c.tokens()),
+          dalpha(1, c.heads) {
         Draw draw(c.seed, 1);
         const auto fill = [&](Floats& x, auto value) {
             for (int64_t i = 0; i < x.count(); ++i) x[i] = static_cast<float>(value());
@@ -153,6 +158,9 @@ struct Problem {
         for (Floats* x : {&dgain, &dbias})
             for (int64_t i = 0; i < x->count(); ++i) (*x)[i] = untouched;
         fill(dsink, [&] { return sink_before; });
+        fill(dalpha, [&] { return sink_before; });
+        for (int64_t h = 0; h < c.heads && c.alpha_gradient; ++h)
+            alpha_logit[h] = static_cast<float>(std::log((c.alpha - 1) / (2 - c.alpha)) + 0.3 * double(h));
     }
 
     Tensor part(Floats& fused, int which) {
@@ -169,7 +177,10 @@ struct Problem {
                         .head_dim = c.head_dim,
                         .scale = static_cast<float>(1 / std::sqrt(double(c.head_dim))),
                         .softcap = static_cast<float>(c.softcap),
-                        .normaliser = c.sticks ? Normaliser::stick_breaking : Normaliser::softmax,
+                        .normaliser = c.sticks      ? Normaliser::stick_breaking
+                                      : c.alpha > 0 ? Normaliser::entmax
+                                                    : Normaliser::softmax,
+                        .alpha = c.alpha > 0 ? static_cast<float>(c.alpha) : 1.5f,
                         .top_k = c.top_k,
                         .top_k_block = c.top_k_block,
                         .absolute_maxima = c.absolute};
@@ -179,6 +190,7 @@ struct Problem {
         s.bias_of_gain = static_cast<float>(c.bias_of_gain);
         if (c.row_square) s.row_square = square.vector();
         if (c.sink) s.sink = sink.vector();
+        if (c.alpha_gradient) s.alpha_logit = alpha_logit.vector();
         if (c.forget) s.forget = forget.tensor();
         s.index = index;
         if (c.far) {
@@ -194,6 +206,7 @@ struct Problem {
         if (c.bias_gradient) g.distance_bias = dbias.tensor();
         if (c.sink_gradient) g.sink = dsink.vector();
         if (c.forget_gradient) g.forget = dforget.tensor();
+        if (c.alpha_gradient) g.alpha_logit = dalpha.vector();
         return g;
     }
     void forward(Ops& ops) {
@@ -217,14 +230,15 @@ struct Problem {
     void execute(Ops& ops) {
         forward(ops);
         if (!c.far) backward(ops);
-        for (const Floats* x : {&o, &lse, &maxima, &dqkv, &dfactor, &dgain, &dbias, &dsink, &dforget})
+        for (const Floats* x :
+             {&o, &lse, &maxima, &dqkv, &dfactor, &dgain, &dbias, &dsink, &dforget, &dalpha})
             CHECK(x->guards_intact());
     }
     // Every result in one array, for comparisons of bits.
     Floats results() const {
         int64_t count = 0;
-        const std::vector<const Floats*> all = {&o,     &lse,   &maxima, &dqkv,   &dfactor,
-                                                &dgain, &dbias, &dsink,  &dforget};
+        const std::vector<const Floats*> all = {&o,     &lse,   &maxima, &dqkv,    &dfactor,
+                                                &dgain, &dbias, &dsink,  &dforget, &dalpha};
         for (const Floats* x : all) count += x->count();
         Floats out(1, count);
         int64_t at = 0;
@@ -236,7 +250,7 @@ struct Problem {
 
 // The inputs in double, so that they can be moved by less than an ulp.
 struct ExactInputs {
-    std::vector<double> qkv, far, dout, factor, gain, bias, square, sink, forget;
+    std::vector<double> qkv, far, dout, factor, gain, bias, square, sink, forget, alpha_logit;
     explicit ExactInputs(const Problem& p)
         : qkv(widened(p.qkv)),
           far(widened(p.far)),
@@ -245,7 +259,8 @@ struct ExactInputs {
           gain(widened(p.gain)),
           bias(widened(p.bias)),
           square(widened(p.square)),
-          sink(widened(p.sink)) {
+          sink(widened(p.sink)),
+          alpha_logit(widened(p.alpha_logit)) {
         for (int64_t i = 0; i < p.forget.count(); ++i) forget.push_back(p.forget[i]);
     }
 };
