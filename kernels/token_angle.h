@@ -1,5 +1,5 @@
-// Cosine and sine of an angle that a token's sums make: up to millions of radians, in double. One source for the host and the
-// GPU.
+// Cosine and sine of an angle that a token's sums make, which may have millions of radians: in double, and from one source for
+// the host and the GPU.
 //
 // The angle less the nearest multiple k of pi/2 is r, |r| <= pi/4. k times the upper half of pi/2 (33 bits) is exact for
 // |k| < 2^20; beyond it each doubling of the angle doubles the error, which is 2^-32 at 2^21. The series of sine and cosine

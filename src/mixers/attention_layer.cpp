@@ -32,6 +32,11 @@ AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int6
     index_ = KeyIndex(table, model, layer);
     if (config_.sink == SinkKind::learned)
         sink_ = table.add({name + "sink", {config_.heads}, InitRule{}, ParamGroup::scalar});
+    if (config_.normaliser == Normaliser::entmax && config_.entmax_learned) {
+        const double share = config_.entmax_alpha - 1;
+        const InitRule logit{.kind = InitRule::Kind::constant, .value = std::log(share / (1 - share))};
+        alpha_logit_ = table.add({name + "entmax.alpha_logit", {config_.heads}, logit, ParamGroup::scalar});
+    }
     base_ = source_->base(score_.base());
 }
 
@@ -79,6 +84,7 @@ void AttentionLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, cons
 
     AttentionGradients g = score_.gradients(w.score, tokens);  // only the shapes count
     if (sink_) g.sink = Tensor(nullptr, DType::f32, {config_.heads});
+    if (alpha_logit_) g.alpha_logit = Tensor(nullptr, DType::f32, {config_.heads});
     int64_t bytes = 0;
     for (int64_t length : size.lengths)
         bytes = std::max(bytes, ops.attention_workspace(shape(tokens / length, length), g));
@@ -94,6 +100,7 @@ AttentionSpec AttentionLayer::shape(int64_t batch, int64_t length) const {
     spec.head_dim = config_.head_dim;
     spec.softcap = static_cast<float>(score_.softcap());
     spec.normaliser = config_.normaliser;
+    spec.alpha = static_cast<float>(config_.entmax_alpha);
     return spec;
 }
 
@@ -108,6 +115,7 @@ AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, bool fi
     score_.apply(spec, run, tables.score, {saved.score, saved.workspace.score, saved.kept_sums}, counted,
                  fill);
     spec.sink = config_.sink == SinkKind::zero ? tables.zeros.first(config_.heads) : run.weight(sink_);
+    spec.alpha_logit = run.weight(alpha_logit_);
     spec.absolute_maxima = clips() && run.settings.absolute_maxima;
     if (!run.probing) {  // a probe looks at the model as trained
         spec.top_k = tables.top_k;
@@ -194,6 +202,7 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     AttentionSpec scores = spec(run, saved, false);
     AttentionGradients also = score_.gradients(workspace.score, n);
     also.sink = run.gradient(sink_);
+    also.alpha_logit = run.gradient(alpha_logit_);
     learn_index(run, memory, xn);
     run.ops.attention_backward(dq, dk, dv, also, workspace.attention, dout, o, lse, q, k, v, scores);
     if (rotation_) rotation_.backward(run, steps_of(saved), {dq, dk, dv}, {q, k, v}, tables);
@@ -217,8 +226,8 @@ void AttentionLayer::learn_index(StepContext& run, const Memory& memory, const T
                  tables_of(run.settings));
 }
 
-// Layers that norm queries or keys are not clipped. Neither are sticks: one large score takes no weight
-// from nearer keys.
+// Layers that norm queries or keys are not clipped. Neither are sticks, where one large score takes no weight from nearer
+// keys, nor entmax, whose kernels gather no maxima.
 bool AttentionLayer::clips() const {
     return config_.qk.kind == QkKind::none && config_.normaliser == Normaliser::softmax;
 }

@@ -1,4 +1,4 @@
-// Softmax or stick-breaking attention.
+// Attention by softmax, stick-breaking or entmax.
 //
 //     qkv = made of xn, q and k normed and turned  [N, Q], Q = (H + 2G) d; qkv_source.h
 //     v   = mixed and normed values                value_path.h
@@ -92,7 +92,7 @@ class AttentionLayer : public AttentionMixer {
     AttentionConfig config_;
     int64_t layer_;
     std::unique_ptr<QkvSource> source_;
-    ParamRef out_, out_bias_, sink_;
+    ParamRef out_, out_bias_, sink_, alpha_logit_;
     ValuePath values_;
     ScoreLaw score_;
     TokenRotation rotation_;

@@ -29,9 +29,10 @@ std::unique_ptr<Mixer> attention(ParamTable& table, const ModelConfig& model, in
 }
 
 constexpr std::string_view attention_fields[] = {
-    ".kv_heads", ".latent",     ".window",      ".chunk",       ".angle",      ".angle_scaling", ".conv",
-    ".qk",       ".bias",       ".score",       ".params",      ".score_base", ".score_count",   ".sink",
-    ".terms",    ".normaliser", ".index_heads", ".output_norm", ".gate",       ".differential"};
+    ".kv_heads",    ".latent",      ".window", ".chunk",       ".angle",        ".angle_scaling",
+    ".conv",        ".qk",          ".bias",   ".score",       ".params",       ".score_base",
+    ".score_count", ".sink",        ".terms",  ".normaliser",  ".entmax_alpha", ".entmax_learned",
+    ".index_heads", ".output_norm", ".gate",   ".differential"};
 
 // Softmax attention of queries, keys and values from several sources.
 constexpr MixerType attending[] = {
@@ -60,6 +61,8 @@ constexpr OptionalPart optional_parts[] = {
     {latent_part, [](const AttentionConfig& a) { return a.attends() && a.own<LatentConfig>(); }},
     {{.field = ".index_heads", .no_gpu = "no GPU trains an index of keys", .check = check_index},
      [](const AttentionConfig& a) { return a.attends() && a.index_heads > 0; }},
+    {{.field = ".normaliser", .word = "entmax", .no_gpu = "no GPU computes entmax"},
+     [](const AttentionConfig& a) { return a.attends() && a.normaliser == Normaliser::entmax; }},
 };
 
 bool reads(const MixerType& type, std::string_view key) {

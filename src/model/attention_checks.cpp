@@ -37,17 +37,22 @@ struct AttentionRules : LayoutRules {
                   fmt::format("{} is below 1: it would shorten the range", s.factor));
     }
 
-    void normaliser() const {
-        if (a.normaliser == Normaliser::softmax) return;
-        const auto only_softmax = [&](bool used, const char* key, const char* message) {
+    void sticks() const {
+        if (a.normaliser != Normaliser::stick_breaking) return;
+        const auto none = [&](bool used, const char* key, const char* message) {
             if (used) refuse(key, message, ".normaliser");
         };
-        only_softmax(a.sink != SinkKind::none, ".sink",
-                     "stick-breaking needs no sink: it may leave weight unassigned");
-        only_softmax(a.window == 1, ".window",
-                     "a stick-breaking query does not see its own key, so a window of 1 holds none");
-        only_softmax(a.chunk == 1, ".chunk",
-                     "a stick-breaking query does not see its own key, so a chunk of 1 holds none");
+        none(a.sink != SinkKind::none, ".sink",
+             "stick-breaking needs no sink: it may leave weight unassigned");
+        none(a.window == 1, ".window",
+             "a stick-breaking query does not see its own key, so a window of 1 holds none");
+        none(a.chunk == 1, ".chunk",
+             "a stick-breaking query does not see its own key, so a chunk of 1 holds none");
+    }
+
+    void entmax() const {
+        if (a.entmax_learned && (a.entmax_alpha < 1.02 || a.entmax_alpha > 1.98))
+            refuse(".entmax_alpha", "a learned alpha starts between 1.02 and 1.98", ".entmax_learned");
     }
 
     void modules() const {
@@ -75,7 +80,8 @@ void check_attention(const AttentionConfig& attention, const std::string& path, 
     if (attention.score.is_null())
         for (const auto& [name, unused] : attention.params)
             if (!angle_uses(attention, name)) report_unused(path, name, "score is null", problems);
-    rules.normaliser();
+    rules.sticks();
+    rules.entmax();
     rules.modules();
 }
 

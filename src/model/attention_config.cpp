@@ -166,6 +166,40 @@ int64_t AttentionConfig::turned_dim() const {
     return head_dim;
 }
 
+namespace {
+
+// How scores become weights.
+void weight_fields(AttentionConfig& a, config::Fields& f) {
+    f.choice<SinkKind>(
+        "sink", a.sink,
+        {{SinkKind::none, "none"},
+         {SinkKind::zero, "zero", "the softmax denominator has one more term, exp(0)", "a sink of score 0"},
+         {SinkKind::learned, "learned", "exp(s), s learned per head from 0", "a learned sink per head"}},
+        {.help = "attention that goes nowhere", .sources = "openai2025gptoss"});
+    f.choice<Normaliser>(
+        "normaliser", a.normaliser,
+        {{Normaliser::softmax, "softmax", "exp(score) over their sum"},
+         {Normaliser::stick_breaking, "stick_breaking",
+          "each key, from the nearest on, takes the share sigmoid(score) of what nearer ones left; "
+          "a query does not see its own key, and what is left in the end has no value",
+          "stick-breaking in place of the softmax", "tan2024stick"},
+         {Normaliser::entmax, "entmax",
+          "max(0, (a - 1)(score - theta))^(1/(a - 1)), a = entmax_alpha, theta such that the weights of a query "
+          "add up to 1: lower scores have a weight of exactly 0; on a CPU alone",
+          "entmax in place of the softmax", "peters2019entmax"}},
+        {"how scores become weights"});
+    f.number("entmax_alpha", a.entmax_alpha, {.min = 1.01, .max = 2},
+             {.help = "alpha of entmax: near 1 almost the softmax, 2 the sparsest",
+              .acts = config::only("normaliser", "entmax")});
+    f.flag("entmax_learned", a.entmax_learned,
+           {.help = "alpha = 1 + sigmoid(x), x learned per head, entmax_alpha at the start",
+            .acts = config::only("normaliser", "entmax"),
+            .words = "a learned alpha per head",
+            .sources = "correia2019entmax"});
+}
+
+}  // namespace
+
 void AttentionConfig::fields(config::Fields& f) {
     std::vector<config::Fields::Word> mixers;
     for (const MixerType& type : mixer_types())
@@ -228,20 +262,7 @@ void AttentionConfig::fields(config::Fields& f) {
                           {ScoreCount::document, "document", "position in the document, from 1"},
                           {ScoreCount::visible, "visible", "keys the query sees, window included"}},
                          {"what n counts"});
-    f.choice<SinkKind>(
-        "sink", sink,
-        {{SinkKind::none, "none"},
-         {SinkKind::zero, "zero", "the softmax denominator has one more term, exp(0)", "a sink of score 0"},
-         {SinkKind::learned, "learned", "exp(s), s learned per head from 0", "a learned sink per head"}},
-        {.help = "attention that goes nowhere", .sources = "openai2025gptoss"});
-    f.choice<Normaliser>(
-        "normaliser", normaliser,
-        {{Normaliser::softmax, "softmax", "exp(score) over their sum"},
-         {Normaliser::stick_breaking, "stick_breaking",
-          "each key, from the nearest on, takes the share sigmoid(score) of what nearer ones left; "
-          "a query does not see its own key, and what is left in the end has no value",
-          "stick-breaking in place of the softmax", "tan2024stick"}},
-        {"how scores become weights"});
+    weight_fields(*this, f);
     f.integer("index_heads", index_heads, {.min = 0, .max = 64},
               {.help = "heads of an index of keys, which learns which keys the layer's heads weigh most "
                        "(eval.top_k_by); on a CPU alone; 0: none",

@@ -128,6 +128,8 @@ struct AttentionConfig {
     bool pre_norm = true;
     bool post_norm = false;
     Normaliser normaliser = Normaliser::softmax;
+    double entmax_alpha = 1.5;
+    bool entmax_learned = false;
     int64_t index_heads = 0;                       // of an index of keys; 0: none
     std::map<std::type_index, std::any> sections;  // by the type that own() names; absent: as it begins
     void fields(config::Fields& f);

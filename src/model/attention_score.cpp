@@ -352,8 +352,8 @@ void check_terms(const LayerScore& s, const ScoreText& text, const AttentionConf
         if (!learns(s, x)) throw ScoreError(cannot_learn, key);
     }
     if (!s.has_sums) return;
-    if (a.normaliser != Normaliser::softmax)
-        throw ScoreError("a bias by token needs the softmax", text.keys.back());
+    if (a.normaliser == Normaliser::stick_breaking)
+        throw ScoreError("stick-breaking has no biases by token", text.keys.back());
     if (a.sink != SinkKind::none && !law::is_number(s.key.formula, 0))
         throw ScoreError(
             "a bias of the key is computed up to a number for each query, which cancels in the softmax, but not "

@@ -300,19 +300,21 @@ bool Experiment::knows_layouts() const {
 void Experiment::check_layers(config::Problems& p) const {
     if (!knows_layouts()) return;  // reported elsewhere
     bool plain = false, uses_context = eval.rope.active() || law::mentions(loss.weight, "L");
-    std::string sticks;  // path of a layer without softmax
+    std::string sticks, others;  // path of a layer that breaks sticks, and of one without softmax
     for (int64_t l : model.distinct_attention_layers()) {
         const model::AttentionConfig& a = model.layer_attention(l);
         const std::string path = model.layout_path(l);
-        plain = plain || (a.qk.kind == model::QkKind::none && a.normaliser == model::Normaliser::softmax);
-        if (a.normaliser == model::Normaliser::stick_breaking) sticks = path + ".normaliser";
+        plain = plain || (a.qk.kind == model::QkKind::none && a.normaliser == Normaliser::softmax);
+        if (a.normaliser == Normaliser::stick_breaking) sticks = path + ".normaliser";
+        if (a.normaliser != Normaliser::softmax) others = path + ".normaliser";
         try {
             const model::LayerScore score = model::layer_score(model, l);
             uses_context = uses_context || score.law.uses_context();
-            if (a.normaliser == model::Normaliser::stick_breaking && score.has_square)
-                p.add(path + ".score",
-                      "si_interp defines scores up to a constant per query, which only the softmax ignores",
-                      sticks);
+            if (a.normaliser == Normaliser::stick_breaking && score.has_square)
+                p.add(
+                    path + ".score",
+                    "si_interp defines scores up to a constant per query, which stick-breaking does not ignore",
+                    sticks);
             const law::Angle angle = model::trained_angle(model, l);
             const model::ScalingConfig& scaling = a.angle_scaling;
             uses_context = uses_context || law::mentions(model::angle_written_out(a), "L") ||
@@ -348,14 +350,13 @@ void Experiment::check_layers(config::Problems& p) const {
     }
     model::check_scores(model, every_length(), p);
     if (optimizer.qk_clip.limit > 0 && !plain)
-        p.no_effect("optimizer.qk_clip.limit", "every layer norms its queries or keys, or breaks sticks",
+        p.no_effect("optimizer.qk_clip.limit", "every layer norms its queries or keys, or has no softmax",
                     "model.attention.qk.kind");
     if (eval.rope.far_pairs() && !sticks.empty())
         p.add(eval.rope.angle_key(), "stick-breaking attention has no far pairs with angles of their own",
               sticks);
-    if (eval.rope.top_k > 0 && !sticks.empty())
-        p.add("eval.top_k",
-              "the largest scores of stick-breaking attention are not those of the largest weights", sticks);
+    if (eval.rope.top_k > 0 && !others.empty())
+        p.add("eval.top_k", "only a softmax is computed over the largest scores", others);
     if (eval.rope.top_k > 0 && system.device != Device::cpu)
         p.add("eval.top_k", "no GPU computes it: system.device must be cpu", "system.device");
     bool indexed = false;

@@ -117,7 +117,7 @@ inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionCo
     // Product, bias, two functions, sum; angle, cosine or sine, product with it.
     steps += 8 * static_cast<int64_t>(reference::written_terms(a, true).size());
     if (a.normaliser != model::Normaliser::softmax)
-        steps += 3;                                        // logarithms, running sums of keys and gradients
+        steps += 3;  // logarithms, running sums of keys and gradients; of entmax theta and two sums
     if (a.gate.kind != model::GateKind::none) steps += 3;  // product, sigmoid, product with it
     if (a.bias != model::AttentionBias::none) steps += 2;
     if (m.residual.value_embeddings > 0) ++steps;

@@ -22,6 +22,14 @@ inline void learned_distance(model::AttentionConfig& a, const std::string& law, 
              {"c", starts(c, learn_c ? layer : by_law)}});
 }
 
+// A softcap, a law of the number of keys and one of distance.
+inline const std::string softcap = "1.5*tanh(z/1.5)";
+inline void capped_laws(model::AttentionConfig& a) {
+    add_law(a, softcap);
+    add_law(a, "logn");
+    learned_distance(a, "scale_invariant", 3, 1);
+}
+
 // attend(name, change, documents) adds a model whose attention is changed.
 template <class Attend>
 void add_named_laws(const Attend& attend) {
@@ -198,6 +206,60 @@ void output_variants(const Attend& attend) {
     });
 }
 
+// Of how scores become weights.
+template <class Attend>
+void normaliser_variants(const Attend& attend) {
+    attend("sticks", [](model::AttentionConfig& a) { a.normaliser = model::Normaliser::stick_breaking; });
+    attend(
+        "sticks, no positions, grouped, window, documents",
+        [](model::AttentionConfig& a) {
+            a.normaliser = model::Normaliser::stick_breaking;
+            a.angle = "nope";
+            a.heads = 4;
+            a.kv_heads = 2;
+            a.window = 6;
+        },
+        true);
+    attend("sticks, chunks, distance, length scale, softcap", [](model::AttentionConfig& a) {
+        a.normaliser = model::Normaliser::stick_breaking;
+        a.chunk = 5;
+        capped_laws(a);
+    });
+    for (const double alpha : {1.5, 1.25, 1.8})
+        attend(fmt::format("entmax {}", alpha), [&](model::AttentionConfig& a) {
+            a.normaliser = model::Normaliser::entmax;
+            a.entmax_alpha = alpha;
+        });
+    attend(
+        "entmax, its temperature, grouped, window, documents",
+        [](model::AttentionConfig& a) {
+            a.normaliser = model::Normaliser::entmax;
+            a.heads = 4;
+            a.kv_heads = 2;
+            a.window = 6;
+            add_law(a, "adaptive_logn");
+        },
+        true);
+    attend("entmax, learned alphas, sink of zero", [](model::AttentionConfig& a) {
+        a.normaliser = model::Normaliser::entmax;
+        a.entmax_learned = true;
+        a.sink = model::SinkKind::zero;
+    });
+    attend("entmax, learned sinks, forget gates", [](model::AttentionConfig& a) {
+        a.normaliser = model::Normaliser::entmax;
+        a.sink = model::SinkKind::learned;
+        add_law(a, "forgetting");
+    });
+    attend("entmax 1.25, chunks, distance, length scale, softcap, sink of zero",
+           [](model::AttentionConfig& a) {
+               a.normaliser = model::Normaliser::entmax;
+               a.entmax_alpha = 1.25;
+               a.chunk = 5;
+               capped_laws(a);
+               a.sink = model::SinkKind::zero;
+           });
+}
+
 inline std::vector<SmallModel> small_variants() {
     std::vector<SmallModel> all;
     const auto add = [&](const std::string& name, auto change, bool documents = false) {
@@ -297,10 +359,9 @@ inline std::vector<SmallModel> small_variants() {
         m.pattern = {"a", "b"};
     });
 
-    const std::string cap = "1.5*tanh(z/1.5)";
-    attend("attention softcap", [&](model::AttentionConfig& a) { add_law(a, cap); });
+    attend("attention softcap", [](model::AttentionConfig& a) { add_law(a, softcap); });
     attend("attention softcap, length scale, distance", [&](model::AttentionConfig& a) {
-        add_law(a, cap);
+        add_law(a, softcap);
         add_law(a, "logn");
         add_law(a, "scale_invariant");
     });
@@ -316,7 +377,7 @@ inline std::vector<SmallModel> small_variants() {
         },
         true);
     const auto capped_laws = [&](model::AttentionConfig& a) {
-        add_law(a, cap);
+        add_law(a, softcap);
         add_law(a, "logn");
         learned_distance(a, "scale_invariant", 3, 1);
     };
@@ -361,22 +422,7 @@ inline std::vector<SmallModel> small_variants() {
         a.normaliser = model::Normaliser::stick_breaking;
         a.angle = json::Value::object({{"near", "p * 50^(-2*m/d)"}, {"growth", "-0.1*p/(1 + m)"}});
     });
-    attend("sticks", [](model::AttentionConfig& a) { a.normaliser = model::Normaliser::stick_breaking; });
-    attend(
-        "sticks, no positions, grouped, window, documents",
-        [](model::AttentionConfig& a) {
-            a.normaliser = model::Normaliser::stick_breaking;
-            a.angle = "nope";
-            a.heads = 4;
-            a.kv_heads = 2;
-            a.window = 6;
-        },
-        true);
-    attend("sticks, chunks, distance, length scale, softcap", [&](model::AttentionConfig& a) {
-        a.normaliser = model::Normaliser::stick_breaking;
-        a.chunk = 5;
-        capped_laws(a);
-    });
+    normaliser_variants(attend);
     attend("sink of zero", [](model::AttentionConfig& a) { a.sink = model::SinkKind::zero; });
     attend("learned sinks", [](model::AttentionConfig& a) { a.sink = model::SinkKind::learned; });
     output_variants(attend);

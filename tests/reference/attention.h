@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "reference/gates.h"
 #include "reference/key_index.h"
 #include "reference/projections.h"
 #include "reference/scores.h"
@@ -102,6 +103,16 @@ class Attention {
                 }
                 const std::vector<bool> taken =
                     largest_keys(change_.top_by_index && !index.empty() ? index[i] : upper, doc_start, i);
+                if (a_.normaliser == model::Normaliser::entmax) {
+                    Row<T> weights;
+                    for (size_t c = 0; c < d_; ++c) {
+                        if (c == 0 || a_.sink != model::SinkKind::none)
+                            weights = entmax(upper, lower, taken, h, c);
+                        for (size_t j = 0; j < positions; ++j)
+                            if (taken[j]) out[i][h * d_ + c] += weights[j] * v[j][g * d_ + c];
+                    }
+                    continue;
+                }
                 T total = 0;
                 Row<T> sum(d_, T(0));
                 for (size_t j = 0; j < positions; ++j) {
@@ -125,9 +136,11 @@ class Attention {
                            [&](size_t i, size_t j) { return visible(doc_start, i, j); });
         if (pairs > 0)
             sequence.largest_scores = std::max(sequence.largest_scores, std::sqrt(squares / pairs));
-        for (size_t p = 0; p < positions && a_.differential; ++p) out[p] = differences(out[p], x[p]);
+        for (size_t p = 0; p < positions && a_.differential; ++p)
+            out[p] = differences(out[p], x[p], weights_.param(name_ + "difference.weight"), d_);
         for (size_t p = 0; p < positions; ++p) output_norm(out[p], double(p), v[p]);
-        for (size_t p = 0; p < positions; ++p) gate(out[p], x[p]);
+        for (size_t p = 0; p < positions && a_.gate.kind != model::GateKind::none; ++p)
+            gate(out[p], x[p], a_.gate, weights_.param(name_ + "gate.weight"));
         if (a_.mixer == "gau") {
             const Rows<T> u = silu(weights_.linear(x, name_ + "u.weight"));
             for (size_t p = 0; p < positions; ++p)
@@ -146,6 +159,43 @@ class Attention {
         if (a_.window > 0 && int64_t(i - j) >= a_.window) return false;
         if (a_.chunk > 0 && int64_t(i) / a_.chunk != int64_t(j) / a_.chunk) return false;
         return doc_start.empty() || int64_t(j) >= doc_start[i];
+    }
+
+    // u^(1/(alpha - 1)) of the taken keys, u = (alpha - 1)(upper - theta) where it is above 0. theta, at which the weights of
+    // `lower` and of the sink add up to 1, is found on values; one step of Newton then has its derivatives.
+    Row<T> entmax(const Row<T>& upper, const Row<T>& lower, const std::vector<bool>& taken, size_t head,
+                  size_t channel) const {
+        using std::exp, std::log;
+        T a = a_.entmax_alpha - 1;
+        if (a_.entmax_learned) a = sigmoid(weights_.of_head(name_ + "entmax.alpha_logit", head));
+        if (value_of(a) < 0.01) a = 0.01;
+        const double share = value_of(a);
+        Row<T> all;
+        for (size_t j = 0; j < lower.size(); ++j)
+            if (taken[j]) all.push_back(lower[j]);
+        if (a_.sink != model::SinkKind::none) all.push_back(sink(head, channel));
+        double above = value_of(all[0]);
+        for (const T& x : all) above = std::max(above, value_of(x));
+        double below = above - 1 / share;
+        const auto power = [](const T& u, const T& r) { return value_of(u) > 0 ? T(exp(r * log(u))) : T(0); };
+        for (double middle = (above + below) / 2; below < middle && middle < above;
+             middle = (above + below) / 2) {
+            double sum = 0;
+            for (const T& x : all) sum += std::pow(std::max(0.0, share * (value_of(x) - middle)), 1 / share);
+            (sum > 1 ? below : above) = middle;
+        }
+        T sum = 0;
+        double slope = 0;
+        for (const T& x : all) {
+            const T u = a * (x - T(below));
+            sum += power(u, T(1) / a);
+            slope += value_of(power(u, T(1) / a - T(1)));
+        }
+        const T theta = T(below) + (sum - T(1)) / T(slope);
+        Row<T> weights(upper.size(), T(0));
+        for (size_t j = 0; j < upper.size(); ++j)
+            if (taken[j]) weights[j] = power(a * (upper[j] - theta), T(1) / a);
+        return weights;
     }
 
     // The visible keys of query i, or of these the top_k with the largest scores, of equal ones the nearest.
@@ -518,35 +568,6 @@ class Attention {
             const Row<T> part = rms_norm(slice(row, begin, width), T(config_.norm.eps));
             for (size_t c = 0; c < width; ++c)
                 row[begin + c] = n.gain ? weights_.param(name_ + "output_norm.gain")[c] * part[c] : part[c];
-        }
-    }
-
-    // Of each two heads the first less a share of the second. As in gate(), a share may be given once per channel.
-    Row<T> differences(const Row<T>& row, const Row<T>& x) const {
-        const Row<T>& w = weights_.param(name_ + "difference.weight");
-        Row<T> out(row.size() / 2, T(0));
-        const size_t channels = out.size() / (w.size() / x.size());
-        for (size_t c = 0; c < out.size(); ++c) {
-            T u = 0;
-            for (size_t i = 0; i < x.size(); ++i) u += w[c / channels * x.size() + i] * x[i];
-            const size_t first = c / d_ * 2 * d_ + c % d_;
-            out[c] = row[first] - sigmoid(u) * row[first + d_];
-        }
-        return out;
-    }
-
-    // Gates are one per head or one per channel; rows of the matrix say how many. A head's gate given as one
-    // per channel is the parts of its gradient once more.
-    void gate(Row<T>& row, const Row<T>& x) const {
-        const model::GateConfig& g = a_.gate;
-        if (g.kind == model::GateKind::none) return;
-        const Row<T>& w = weights_.param(name_ + "gate.weight");
-        const size_t in = g.kind == model::GateKind::sparse ? size_t(model::sparse_gate_channels) : x.size();
-        const size_t gates = w.size() / in, channels = row.size() / gates;
-        for (size_t c = 0; c < row.size(); ++c) {
-            T u = 0;
-            for (size_t i = 0; i < in; ++i) u += w[c / channels * in + i] * x[i];
-            row[c] = T(g.doubled ? 2.0 : 1.0) * sigmoid(u) * row[c];
         }
     }
 

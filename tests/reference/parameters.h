@@ -43,6 +43,15 @@ inline void add_score_parameters(std::vector<Parameter>& all, const model::Model
     }
 }
 
+// Of how scores become weights.
+inline void add_weight_parameters(ParameterList& to, const model::AttentionConfig& a,
+                                  const std::string& name) {
+    if (a.sink == model::SinkKind::learned) to.constant(name + "sink", {a.heads}, 0);
+    if (a.normaliser == model::Normaliser::entmax && a.entmax_learned)
+        to.constant(name + "entmax.alpha_logit", {a.heads},
+                    std::log((a.entmax_alpha - 1) / (2 - a.entmax_alpha)));
+}
+
 // b of a term, which begins with a number or a formula.
 inline void add_term_bias(std::vector<Parameter>& all, const std::string& name, const TermText& term,
                           const model::ModelConfig& m, int64_t l, int64_t heads) {
@@ -159,7 +168,7 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
         }
 
         add_score_parameters(to.all, m, l);
-        if (a.sink == model::SinkKind::learned) to.constant(name + "sink", {heads}, 0);
+        add_weight_parameters(to, a, name);
         add_terms(to, m, l);
         if (a.index_heads > 0) {
             const int64_t turning = latents.width > 0 ? latents.shared : d,

@@ -24,6 +24,7 @@ const Overrides mixture{mixture_b[0], mixture_b[1], "data.mixture.a.paths=[\"@/d
 const Overrides raw_u16{raw[0], raw[1], raw[2], "data.format=raw", "data.width=2"};
 const Overrides layouts{"model.layers=3", "model.layouts={\"a\":{\"window\":4},\"b\":{}}",
                         "model.pattern=[\"a\",\"b\"]"};
+const Overrides tanh{"model.head.softcap.kind=tanh"};
 const Overrides sigmoid{"model.head.softcap.kind=sigmoid"};
 const Overrides adam{"optimizer.matrices=adam"};
 const Overrides needle{"data.task.kind=needle", "data.document_mask=false", "data.task.digits=3",
@@ -159,10 +160,7 @@ std::vector<Effect> listed_effects() {
         {"model.head.tied", {"model.head.tied=true"}, Seen::weights},
         {"model.head.z_loss", {"model.head.z_loss=0.1"}},
         {"model.head.softcap.kind", {"model.head.softcap.kind=tanh"}},
-        {"model.head.softcap.cap",
-         {"model.head.softcap.cap=3"},
-         Seen::metrics,
-         {"model.head.softcap.kind=tanh"}},
+        {"model.head.softcap.cap", {"model.head.softcap.cap=3"}, Seen::metrics, tanh},
         {"model.head.softcap.shift", {"model.head.softcap.shift=1"}, Seen::metrics, sigmoid},
         {"model.head.softcap.temperature", {"model.head.softcap.temperature=2"}, Seen::metrics, sigmoid},
         {"model.init.matrix_bound", {"model.init.matrix_bound=0.5"}},
@@ -187,6 +185,8 @@ std::vector<Effect> listed_effects() {
         attention_effect("sink", "learned"),
         attention_effect("index_heads", "2", Seen::weights),
         attention_effect("normaliser", "stick_breaking"),
+        attention_effect("entmax_alpha", "2", Seen::metrics, attention({"normaliser=entmax"})),
+        attention_effect("entmax_learned", "true", Seen::weights, attention({"normaliser=entmax"})),
         attention_effect("latent.width", "12", Seen::weights, latent),
         attention_effect("latent.shared", "4", Seen::weights,
                          attention({"angle=nope", "qk.kind=none", "latent.width=8"})),

@@ -112,10 +112,10 @@ TEST_CASE("wrong variants: modules and the residual stream") {
          "model.attention.sink (c.json:1:92): stick-breaking needs no sink: it may leave weight unassigned; "
          "see model.attention.normaliser (c.json:1:66)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "score": "forgetting"}}})",
-         "model.attention.score (c.json:1:93): a bias by token needs the softmax"},
+         "model.attention.score (c.json:1:93): stick-breaking has no biases by token"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "stick_breaking", "score": "si_interp"}}})",
          "model.attention.score (c.json:1:93): si_interp defines scores up to a constant per query, "
-         "which only the softmax ignores; see model.attention.normaliser (c.json:1:66)"},
+         "which stick-breaking does not ignore; see model.attention.normaliser (c.json:1:66)"},
         {R"({"stages": [{"steps": 1}], "eval": {"top_k": 64}, "system": {"device": "auto"}})",
          "eval.top_k (c.json:1:46): no GPU computes it: system.device must be cpu; see system.device "
          "(c.json:1:72)"},
@@ -141,8 +141,8 @@ TEST_CASE("wrong variants: modules and the residual stream") {
         {R"({"stages": [{"steps": 1}], "eval": {"top_k_block": 8}})",
          "eval.top_k_block (c.json:1:52): has no effect: eval.top_k is 0; see eval.top_k (default)"},
         {R"({"stages": [{"steps": 1}], "eval": {"top_k": 64}, "system": {"device": "cpu"}, "model": {"attention": {"normaliser": "stick_breaking"}}})",
-         "eval.top_k (c.json:1:46): the largest scores of stick-breaking attention are not those of the "
-         "largest weights; see model.attention.normaliser (c.json:1:118)"},
+         "eval.top_k (c.json:1:46): only a softmax is computed over the largest scores; see "
+         "model.attention.normaliser (c.json:1:118)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"latent": {"shared": 16}}}})",
          "model.attention.latent.shared (c.json:1:73): has no effect: latent.width is 0; see "
          "model.attention.latent.width (default)"},
@@ -397,6 +397,30 @@ TEST_CASE("clip_logn counts keys: score_count has an effect where it acts, and o
     });
 }
 
+TEST_CASE("wrong variants: entmax") {
+    check_all({
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"entmax_alpha": 1.2}}})",
+         "model.attention.entmax_alpha (c.json:1:68): has no effect: attention.normaliser is not entmax; see "
+         "model.attention.normaliser (default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "entmax", "entmax_alpha": 1}}, "system": {"device": "cpu"}})",
+         "model.attention.entmax_alpha (c.json:1:92): must be 1.01 to 2, got 1"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "entmax", "entmax_alpha": 2, "entmax_learned": true}}, "system": {"device": "cpu"}})",
+         "model.attention.entmax_alpha (c.json:1:92): a learned alpha starts between 1.02 and 1.98; see "
+         "model.attention.entmax_learned (c.json:1:113)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "entmax"}}, "system": {"device": "auto"}})",
+         "model.attention.normaliser (c.json:1:66): no GPU computes entmax: system.device must be cpu; see "
+         "system.device (c.json:1:99)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"top_k": 64}, "system": {"device": "cpu"}, "model": {"attention": {"normaliser": "entmax"}}})",
+         "eval.top_k (c.json:1:46): only a softmax is computed over the largest scores; see "
+         "model.attention.normaliser (c.json:1:118)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "entmax", "index_heads": 2}}, "system": {"device": "cpu"}})",
+         "model.attention.index_heads (c.json:1:91): an index of keys learns from the softmax; see "
+         "model.attention.normaliser (c.json:1:66)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"normaliser": "entmax", "sink": "learned", "score": "forgetting", "window": 1}}, "system": {"device": "cpu"}})",
+         "no problem"},
+    });
+}
+
 TEST_CASE("a learned factor may start at any value, over any base") {
     check_all({
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"score": "z * r", "params": {"r": {"init": 0.12, "learn": "layer"}}, "score_base": 1}}})",
@@ -408,104 +432,62 @@ TEST_CASE("wrong variants: training and evaluation") {
     check_all({
         {R"({"stages": [{"steps": 1}], "optimizer": {"qk_clip": {"limit": 30}}})",
          "optimizer.qk_clip.limit (c.json:1:63): has no effect: every layer norms its queries or keys, or "
-         "breaks sticks; see model.attention.qk.kind (default)"},
-            {R"({"stages": [{"steps": 1}], "optimizer": {"qk_clip": {"measure": "absolute"}}})",
-             "optimizer.qk_clip.measure (c.json:1:65): has no effect: qk_clip.limit is 0; see optimizer.qk_clip.limit "
-             "(default)"},
-            {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn"}, "lengths": [1024]}})",
-             "eval.rope (c.json:1:45): has no effect: no length is above the training context 1024; see "
-             "eval.lengths (c.json:1:74)"},
-            {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "ntk"}}, "model": {"attention": {"angle": "nope"}}})",
-             "eval.rope.kind (c.json:1:54): has no effect: no layer has rotary positions; see "
-             "model.attention.angle (c.json:1:96)"},
-            {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "ntk", "window": 64}}})",
-             "eval.rope.window (c.json:1:71): has no effect: rope.kind is not rerope or leaky_rerope; see "
-             "eval.rope.kind (c.json:1:54)"},
-            {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "scale": "yarn_temp"}}})",
-             "eval.rope.scale (c.json:1:71): has no effect: yarn already carries yarn_temp; see eval.rope.kind "
-             "(c.json:1:54)"},
-            {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn"}}, "model": {"attention": {"score": "logn"}}})",
-             "eval.rope.scale (c.json:1:55): clip_logn is for models whose scores do not already grow with n; "
-             "see model.attention.score (c.json:1:103)"},
-            {R"({"stages": [{"steps": 1}], "positions": {"range": 512}})",
-             "positions.range (c.json:1:51): a sequence has 1024 positions, more than 512; see stages (c.json:1:12)"},
-            {R"({"stages": [{"steps": 1}], "positions": {"range": 4096}, "model": {"attention": {"angle": "nope"}}})",
-             "positions.range (c.json:1:51): has no effect: no layer has an angle; see model.attention.angle (c.json:1:91)"},
-            {R"({"stages": [{"steps": 1}], "positions": {"range": 4096}, "model": {"attention": {"angle": "xpos"}}})",
-             "model.attention.angle (c.json:1:91): lengths that grow with the position need positions that follow each "
-             "other; see positions.range (c.json:1:51)"},
-            {R"({"stages": [{"steps": 1}], "model": {"attention": {"terms": {"s": "softplus(x)"},
-            "angle" : "p + between(s)*10^(-m)"}
-}
-})",
-         "model.attention.angle (c.json:1:92): the position p has no place next to between(s)"
-}
-, {R"({"stages": [{"steps": 1}], "model": {"attention": {"terms": {"s": "softplus(x)"},
-    "angle" : "between(s)^2"
-}
-}
-})",
-         "model.attention.angle (c.json:1:92): an angle of between(s) is between(s) times a number for each pair"
-}
-, {
-    R"({"stages": [{"steps": 1}], "model": {"attention": {"terms": {"s": "x"}, "angle": "0*between(s)"
-}
-}
-})",
-         "model.attention.angle (c.json:1:82): turns nothing"
-}
-, {R"({"stages": [{"steps": 1}], "model": {"attention": {"terms": {"s": "softplus(x)"},
-    "angle" : "between(s)*2^-m", "score" : "z + between(s)"
-}
-}
-})",
-         "model.attention.score (c.json:1:120): the term s turns heads: give the score a term of its own"
-}
-,
-    {R"({"stages": [{"steps": 1}], "model": {"attention": {"terms": {"s": "2"}, "angle": "between(s)*2^-m"}}})",
-     "model.attention.terms.s (c.json:1:67): a term is a formula of x: [2]"},
-    {R"({"stages": [{"steps": 1}], "positions": {"range": 4096}, "model": {"attention": {"terms": {"s": "softplus(x)"},
-    "angle" : "between(s)*2^-m"
-}
-}
-})",
-         "model.attention.angle (c.json:1:122): the tokens decide how far it turns, not their positions; see "
-         "positions.range (c.json:1:51)"
-}
-, {R"({"stages": [{"steps": 1}], "model": {"attention": {"terms": {"s": "softplus(x)"},
-    "angle" : "between(s)*2^-m"
-}
-}
-, "eval" : {
-    "rope" : {"kind" : "rerope"}, "lengths" : [4096]
-}
-})",
-         "eval.rope.kind (c.json:1:139): an angle of between(s) is between(s) times a number for each pair"
-}
-, {R"({"stages": [{"steps": 1}], "system": {"device": "cpu"}, "model": {"attention": {"terms": {"s": "softplus(x)"},
-    "angle" : "between(s)*2^-m", "index_heads" : 2
-}
-}
-})",
-         "model.attention.index_heads (c.json:1:157): an index of keys turns by positions, not by sums of tokens; see "
-         "model.attention.angle (c.json:1:123)"
-}
-,
-    {R"({"stages": [{"steps": 1}], "model": {"attention": {"differential": true}}})",
-     "model.attention.differential (c.json:1:68): each of the 4 key/value heads needs an even number of the 4 "
-     "heads; see model.attention.kv_heads (default)"},
-    {R"({"stages": [{"steps": 1}], "window_warmup": {"to": 256}})",
-     "window_warmup.to (c.json:1:52): has no effect: no layer has a window; see model.attention.window "
-     "(default)"},
-    {R"({"stages": [{"steps": 1}], "window_warmup": {"from": 256}})",
-     "window_warmup.from (c.json:1:54): has no effect: window_warmup.to is 0; see window_warmup.to "
-     "(default)"},
-    {R"({"stages": [{"steps": 1}], "model": {"attention": {"window": 512}}, "window_warmup": {"to": 64}})",
-     "window_warmup.from (default): is above the last window; see window_warmup.to (c.json:1:93)"},
-    {R"({"stages": [{"steps": 1, "window": 64}], "model": {"attention": {"window": 512}}, "window_warmup": {"to": 256}})",
-     "stages.0.window (c.json:1:36): windows follow the stages or the warmup, not both; see "
-     "window_warmup.to (c.json:1:107)"},
-});
+         "has no softmax; see model.attention.qk.kind (default)"},
+        {R"({"stages": [{"steps": 1}], "optimizer": {"qk_clip": {"measure": "absolute"}}})",
+         "optimizer.qk_clip.measure (c.json:1:65): has no effect: qk_clip.limit is 0; see optimizer.qk_clip.limit "
+         "(default)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn"}, "lengths": [1024]}})",
+         "eval.rope (c.json:1:45): has no effect: no length is above the training context 1024; see "
+         "eval.lengths (c.json:1:74)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "ntk"}}, "model": {"attention": {"angle": "nope"}}})",
+         "eval.rope.kind (c.json:1:54): has no effect: no layer has rotary positions; see "
+         "model.attention.angle (c.json:1:96)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "ntk", "window": 64}}})",
+         "eval.rope.window (c.json:1:71): has no effect: rope.kind is not rerope or leaky_rerope; see "
+         "eval.rope.kind (c.json:1:54)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"kind": "yarn", "scale": "yarn_temp"}}})",
+         "eval.rope.scale (c.json:1:71): has no effect: yarn already carries yarn_temp; see eval.rope.kind "
+         "(c.json:1:54)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"rope": {"scale": "clip_logn"}}, "model": {"attention": {"score": "logn"}}})",
+         "eval.rope.scale (c.json:1:55): clip_logn is for models whose scores do not already grow with n; "
+         "see model.attention.score (c.json:1:103)"},
+        {R"({"stages": [{"steps": 1}], "positions": {"range": 512}})",
+         "positions.range (c.json:1:51): a sequence has 1024 positions, more than 512; see stages (c.json:1:12)"},
+        {R"({"stages": [{"steps": 1}], "positions": {"range": 4096}, "model": {"attention": {"angle": "nope"}}})",
+         "positions.range (c.json:1:51): has no effect: no layer has an angle; see model.attention.angle (c.json:1:91)"},
+        {R"({"stages": [{"steps": 1}], "positions": {"range": 4096}, "model": {"attention": {"angle": "xpos"}}})",
+         "model.attention.angle (c.json:1:91): lengths that grow with the position need positions that follow each "
+         "other; see positions.range (c.json:1:51)"},
+        {R"x({"stages": [{"steps": 1}], "model": {"attention": {"terms": {"s": "softplus(x)"}, "angle": "p + between(s)*10^(-m)"}}})x",
+         "model.attention.angle (c.json:1:92): the position p has no place next to between(s)"},
+        {R"x({"stages": [{"steps": 1}], "model": {"attention": {"terms": {"s": "softplus(x)"}, "angle": "between(s)^2"}}})x",
+         "model.attention.angle (c.json:1:92): an angle of between(s) is between(s) times a number for each pair"},
+        {R"x({"stages": [{"steps": 1}], "model": {"attention": {"terms": {"s": "x"}, "angle": "0*between(s)"}}})x",
+         "model.attention.angle (c.json:1:82): turns nothing"},
+        {R"x({"stages": [{"steps": 1}], "model": {"attention": {"terms": {"s": "softplus(x)"}, "angle": "between(s)*2^-m", "score": "z + between(s)"}}})x",
+         "model.attention.score (c.json:1:120): the term s turns heads: give the score a term of its own"},
+        {R"x({"stages": [{"steps": 1}], "model": {"attention": {"terms": {"s": "2"}, "angle": "between(s)*2^-m"}}})x",
+         "model.attention.terms.s (c.json:1:67): a term is a formula of x: [2]"},
+        {R"x({"stages": [{"steps": 1}], "positions": {"range": 4096}, "model": {"attention": {"terms": {"s": "softplus(x)"}, "angle": "between(s)*2^-m"}}})x",
+         "model.attention.angle (c.json:1:122): the tokens decide how far it turns, not their positions; see positions.range (c.json:1:51)"},
+        {R"x({"stages": [{"steps": 1}], "model": {"attention": {"terms": {"s": "softplus(x)"}, "angle": "between(s)*2^-m"}}, "eval": {"rope": {"kind": "rerope"}, "lengths": [4096]}})x",
+         "eval.rope.kind (c.json:1:139): an angle of between(s) is between(s) times a number for each pair"},
+        {R"x({"stages": [{"steps": 1}], "system": {"device": "cpu"}, "model": {"attention": {"terms": {"s": "softplus(x)"}, "angle": "between(s)*2^-m", "index_heads": 2}}})x",
+         "model.attention.index_heads (c.json:1:157): an index of keys turns by positions, not by sums of tokens; see model.attention.angle (c.json:1:123)"},
+        {R"x({"stages": [{"steps": 1}], "model": {"attention": {"differential": true}}})x",
+         "model.attention.differential (c.json:1:68): each of the 4 key/value heads needs an even number of the 4 heads; see model.attention.kv_heads (default)"},
+        {R"({"stages": [{"steps": 1}], "window_warmup": {"to": 256}})",
+         "window_warmup.to (c.json:1:52): has no effect: no layer has a window; see model.attention.window "
+         "(default)"},
+        {R"({"stages": [{"steps": 1}], "window_warmup": {"from": 256}})",
+         "window_warmup.from (c.json:1:54): has no effect: window_warmup.to is 0; see window_warmup.to "
+         "(default)"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"window": 512}}, "window_warmup": {"to": 64}})",
+         "window_warmup.from (default): is above the last window; see window_warmup.to (c.json:1:93)"},
+        {R"({"stages": [{"steps": 1, "window": 64}], "model": {"attention": {"window": 512}}, "window_warmup": {"to": 256}})",
+         "stages.0.window (c.json:1:36): windows follow the stages or the warmup, not both; see "
+         "window_warmup.to (c.json:1:107)"},
+    });
 }
 
 TEST_CASE("biases that a mixer has not were taken without a word") {
