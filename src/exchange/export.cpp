@@ -226,6 +226,11 @@ ExportResult export_model(const ExportOptions& options, const io::Notice& notice
                         "load it with trust_remote_code=True",
                         why));
     }
+    // No padding token: the classes would train its row of the embedding no further.
+    if (tokenizer.boundary >= 0)
+        config.set("bos_token_id", tokenizer.boundary).set("eos_token_id", tokenizer.boundary);
+    for (const auto& [name, value] : usage_files(tokenizer))
+        write(name, json::write(value, json::Style::pretty));
     config.set("torch_dtype", options.type == ExportType::f32 ? "float32" : "bfloat16")
         .set("longreach_version", build_info().version);
     write("longreach_config.json", config_text);

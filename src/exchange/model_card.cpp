@@ -79,10 +79,16 @@ std::string model_card(const train::Experiment& e, const io::Checkpoint& checkpo
     std::string text = "---\nlibrary_name: transformers\ntags:\n- longreach\n- long-context\n---\n\n";
     text += fmt::format("# {}\n\n", literal(e.run.name));
     text += fmt::format(
-        "A `{}` of {} parameters, a checkpoint of longreach: step {}, {} layers of width {}, a vocabulary of "
-        "{} tokens, trained at contexts of up to {} tokens.\n",
-        facts.architecture, human_count(static_cast<double>(facts.parameters)), checkpoint.step,
-        e.model.layers, e.model.width, e.model.vocab_size, e.model.train_context);
+        "A `{}` of {} parameters, a checkpoint of longreach: {} layers of width {}, a vocabulary of {} tokens. ",
+        facts.architecture, human_count(static_cast<double>(facts.parameters)), e.model.layers, e.model.width,
+        e.model.vocab_size);
+    text += checkpoint.step > 0
+                ? fmt::format("Step {} of its training, at contexts of up to {} tokens.\n", checkpoint.step,
+                              e.model.train_context)
+                : fmt::format(
+                      "longreach has not trained it: its weights are imported, or as they begin. It is "
+                      "configured for contexts of up to {} tokens.\n",
+                      e.model.train_context);
     if (e.data.document_mask)
         text +=
             "\nIn training, attention stayed inside each document (`data.document_mask`). This model does "

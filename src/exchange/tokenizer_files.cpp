@@ -11,6 +11,19 @@
 
 namespace longreach::exchange {
 
+namespace {
+
+// Of a tokenizer that this program trained or read without a file about its use; a foreign one may begin a text otherwise.
+void find_boundary(const tokenizer::Tokenizer& tokenizer, TokenizerFiles& files) {
+    constexpr const char* name = "<|endoftext|>";
+    if (const std::optional<int32_t> id = tokenizer.find_added(name)) {
+        files.boundary = *id;
+        files.boundary_name = name;
+    }
+}
+
+}  // namespace
+
 TokenizerFiles find_tokenizer(const std::string& directory) {
     TokenizerFiles files;
     for (const char* name :
@@ -28,11 +41,27 @@ TokenizerFiles find_tokenizer(const std::string& directory) {
         files.vocab_size = tokenizer->vocab_size();
         files.description = fmt::format("tokenizer: {} tokens, fingerprint {}", tokenizer->vocab_size(),
                                         format_hash64(files.fingerprint));
+        if (holds("tokenizer.json") && !holds("tokenizer_config.json") && !holds("generation_config.json"))
+            find_boundary(*tokenizer, files);
     } catch (const Error& error) {
         if (error.code() == ExitCode::internal || error.code() == ExitCode::disk) throw;
         files.problem = fmt::format("the tokenizer cannot be read here: {}", error.what());
     }
     return files;
+}
+
+std::vector<std::pair<std::string, json::Value>> usage_files(const TokenizerFiles& files) {
+    if (files.boundary < 0) return {};
+    const json::Value generation = json::Value::object({{"bos_token_id", files.boundary},
+                                                        {"eos_token_id", files.boundary},
+                                                        {"pad_token_id", files.boundary}});
+    const std::string& token = files.boundary_name;
+    return {{"generation_config.json", generation},
+            {"tokenizer_config.json", json::Value::object({{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                                           {"bos_token", token},
+                                                           {"eos_token", token},
+                                                           {"pad_token", token},
+                                                           {"clean_up_tokenization_spaces", false}})}};
 }
 
 void copy_tokenizer_files(const TokenizerFiles& files, const std::string& from, const std::string& to) {

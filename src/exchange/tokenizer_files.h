@@ -3,7 +3,10 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "base/json.h"
 
 namespace longreach::exchange {
 
@@ -15,9 +18,15 @@ struct TokenizerFiles {
     std::string description;         // one line; empty: there is no tokenizer
     int64_t vocab_size = 0;          // 0: unknown
     std::string problem;             // why the tokenizer cannot be read; empty: it can be
+    // The token that begins and ends documents; -1 and empty if there is none, or if files say how to use the tokenizer.
+    int64_t boundary = -1;
+    std::string boundary_name;
 };
 
 TokenizerFiles find_tokenizer(const std::string& directory);
+
+// With a boundary: what transformers reads beside config.json and tokenizer.json, by name.
+std::vector<std::pair<std::string, json::Value>> usage_files(const TokenizerFiles& files);
 
 // Copies them. Error(ExitCode::data) if one that is JSON by its name does not parse, or is a link that leads out of the
 // directory: what it points to would be published with the model.

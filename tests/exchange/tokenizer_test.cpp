@@ -40,6 +40,35 @@ TEST_CASE("the tokenizer goes from run to model and back, and its fingerprint wi
     CHECK(contains(error, "the model was trained on tokens of the tokenizer"));
 }
 
+TEST_CASE("an export says which token ends a document, unless files of the tokenizer do") {
+    const TempDir dir;
+    io::make_directories(dir / "run");
+    json::Value file = tiny_byte_level({{"a", "b"}});
+    file.set("added_tokens", json::Value::array({added_token(257, "<|endoftext|>", true)}));
+    put(dir / "run/tokenizer.json", json::write(file, json::Style::pretty));
+    make_run(dir / "run", small_model, data::load_tokenizer(dir / "run")->fingerprint());
+    exchange::export_model({.target = dir / "run", .directory = dir / "hf"}, quiet);
+    const auto read = [&](const char* name) { return json::parse(get(dir / name), name); };
+    const json::Value config = read("hf/config.json"), generation = read("hf/generation_config.json");
+    for (const char* id : {"bos_token_id", "eos_token_id"}) {
+        REQUIRE(config.find(id) != nullptr);
+        CHECK(config.find(id)->as_int64() == 257);
+        REQUIRE(generation.find(id) != nullptr);
+        CHECK(generation.find(id)->as_int64() == 257);
+    }
+    CHECK(config.find("pad_token_id") == nullptr);
+    CHECK(generation.find("pad_token_id")->as_int64() == 257);
+    CHECK(read("hf/tokenizer_config.json").find("eos_token")->as_string() == "<|endoftext|>");
+    CHECK(exchange::import_model({.directory = dir / "hf", .output = dir / "back"}, quiet).notes.empty());
+
+    put(dir / "back/tokenizer_config.json", R"({"eos_token": "ab"})");
+    exchange::export_model({.target = dir / "back", .directory = dir / "again"}, quiet);
+    CHECK(get(dir / "again/tokenizer_config.json") == R"({"eos_token": "ab"})");
+    CHECK(get(dir / "again/generation_config.json") == get(dir / "hf/generation_config.json"));
+    CHECK(read("again/config.json").find("eos_token_id") == nullptr);
+    CHECK(contains(get(dir / "again/README.md"), "longreach has not trained it: its weights are imported"));
+}
+
 TEST_CASE("a tokenizer that cannot be read is copied and noted") {
     const TempDir dir;
     make_run(dir / "run", small_model);
