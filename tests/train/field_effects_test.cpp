@@ -200,6 +200,7 @@ std::vector<Effect> listed_effects() {
         attention_effect("conv.queries", "false", Seen::weights, attention({"conv.size=3"})),
         attention_effect("conv.keys", "false", Seen::weights, attention({"conv.size=3"})),
         attention_effect("conv.values", "false", Seen::weights, attention({"conv.size=3"})),
+        attention_effect("differential", "true", Seen::weights, attention({"kv_heads=1"})),
         attention_effect("output_norm.kind", "head"),
         attention_effect("output_norm.gain", "true", Seen::weights, kind("output_norm", "all")),
         attention_effect("output_norm.factor", "p+2", Seen::metrics, by_position),

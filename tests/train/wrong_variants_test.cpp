@@ -473,7 +473,7 @@ TEST_CASE("wrong variants: training and evaluation") {
         {R"x({"stages": [{"steps": 1}], "model": {"attention": {"terms": {"s": "softplus(x)"}, "angle": "between(s)*2^-m"}}, "eval": {"rope": {"kind": "rerope"}, "lengths": [4096]}})x",
          "eval.rope.kind (c.json:1:139): an angle of between(s) is between(s) times a number for each pair"},
         {R"x({"stages": [{"steps": 1}], "system": {"device": "cpu"}, "model": {"attention": {"terms": {"s": "softplus(x)"}, "angle": "between(s)*2^-m", "index_heads": 2}}})x",
-         "model.attention.index_heads (c.json:1:157): an index of keys turns by positions, not by sums of tokens; see model.attention.angle (c.json:1:123)"},
+         "model.attention.index_heads (c.json:1:155): an index of keys turns by positions, not by sums of tokens; see model.attention.angle (c.json:1:121)"},
         {R"x({"stages": [{"steps": 1}], "model": {"attention": {"differential": true}}})x",
          "model.attention.differential (c.json:1:68): each of the 4 key/value heads needs an even number of the 4 heads; see model.attention.kv_heads (default)"},
         {R"({"stages": [{"steps": 1}], "window_warmup": {"to": 256}})",
