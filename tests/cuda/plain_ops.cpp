@@ -5,6 +5,11 @@
 
 namespace longreach::test {
 
+bool on_cpu();
+bool on_cpu() {
+    return false;
+}
+
 std::unique_ptr<Ops> make_test_ops(const CpuOptions& options) {
     require(options.isa.empty() || options.isa == "generic", ExitCode::device, "one device");
     return make_cuda_ops({.precision = options.precision});

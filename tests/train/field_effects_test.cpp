@@ -108,6 +108,18 @@ std::vector<Effect> delta_effects() {
     };
 }
 
+std::vector<Effect> output_effects() {
+    return {
+        attention_effect("differential", "true", Seen::weights, attention({"kv_heads=1"})),
+        attention_effect("output_norm.kind", "head"),
+        attention_effect("output_norm.gain", "true", Seen::weights, attention({"output_norm.kind=all"})),
+        attention_effect("output_norm.factor", "p+2", Seen::metrics, by_position),
+        attention_effect("gate.kind", "sparse", Seen::weights),
+        attention_effect("gate.doubled", "false", Seen::metrics, attention({"gate.kind=headwise"})),
+        attention_effect("gate.zero_init", "false", Seen::metrics, attention({"gate.kind=elementwise"})),
+    };
+}
+
 std::vector<Effect> listed_effects() {
     const auto kind = [](const char* section, const char* name) {
         return attention({(std::string(section) + ".kind=" + name).c_str()});
@@ -200,13 +212,6 @@ std::vector<Effect> listed_effects() {
         attention_effect("conv.queries", "false", Seen::weights, attention({"conv.size=3"})),
         attention_effect("conv.keys", "false", Seen::weights, attention({"conv.size=3"})),
         attention_effect("conv.values", "false", Seen::weights, attention({"conv.size=3"})),
-        attention_effect("differential", "true", Seen::weights, attention({"kv_heads=1"})),
-        attention_effect("output_norm.kind", "head"),
-        attention_effect("output_norm.gain", "true", Seen::weights, kind("output_norm", "all")),
-        attention_effect("output_norm.factor", "p+2", Seen::metrics, by_position),
-        attention_effect("gate.kind", "sparse", Seen::weights),
-        attention_effect("gate.doubled", "false", Seen::metrics, kind("gate", "headwise")),
-        attention_effect("gate.zero_init", "false", Seen::metrics, kind("gate", "elementwise")),
         attention_effect("score_base", "0.9"),
         attention_effect("score_count", "sequence", Seen::metrics, attention({"score=logn"})),
         {"model.train_context", {"model.train_context=64"}, Seen::metrics, attention({"score=entinv"})},
@@ -355,7 +360,8 @@ std::vector<Effect> listed_effects() {
         {"system.device_timeout", {"system.device_timeout=5"}, Seen::patience},
     };
     add_terms(all);
-    for (const Effect& e : delta_effects()) all.push_back(e);
+    for (const std::vector<Effect>& more : {delta_effects(), output_effects()})
+        all.insert(all.end(), more.begin(), more.end());
     add_layouts(all);
     return all;
 }

@@ -504,9 +504,9 @@ TEST_CASE("init_from: weights arrive, leftovers are named, another shape names t
     CHECK(contains(shape, "layers.0.mlp."));
     CHECK(contains(shape, "has shape [24, 16], this model needs [40, 16]"));
     CHECK(error_of([&] {
-              run_training(
-                  load_tiny(home().config("nothing"), {"run.init_from=" + home().dir.path() + "/none"}));
-          }) == "4: " + home().dir.path() + "/none is neither a run directory nor a checkpoint");
+              run_training(load_tiny(home().config("nothing"),
+                                     {"run.init_from=" + home().dir.path() + "/no run at all"}));
+          }) == "4: " + home().dir.path() + "/no run at all is neither a run directory nor a checkpoint");
 }
 
 TEST_CASE("checkpoint.at_start saves the initial weights, which stay whatever `keep` says") {
