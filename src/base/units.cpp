@@ -51,9 +51,9 @@ std::string human_duration(double seconds) {
 
 std::optional<int64_t> parse_token_count(std::string_view text) {
     int64_t factor = 1;
-    const size_t unit = text.empty() ? std::string_view::npos : std::string_view("KMG").find(text.back());
+    const size_t unit = text.empty() ? std::string_view::npos : std::string_view("KMGkmg").find(text.back());
     if (unit != std::string_view::npos) {
-        factor = int64_t{1} << (10 * (unit + 1));
+        factor = int64_t{1} << (10 * (unit % 3 + 1));
         text.remove_suffix(1);
     }
     uint64_t count = 0;  // unsigned: from_chars then refuses a sign

@@ -21,8 +21,8 @@ void for_each_leaf(const FieldInfo& info, const Visit& visit) {
     }
 }
 
-// A number may have been written as an integer, a count of tokens as "2K" and a list on the
-// command line as "2K,4K".
+// A number may have been written as an integer, a count of tokens as "2K", a list on the
+// command line as "2K,4K" and a list of one string as the string.
 bool same_value(const json::Value& written, const json::Value& held) {
     const auto a = written.to_number(), b = held.to_number();
     if (written == held || (a && b && *a == *b)) return true;
@@ -30,6 +30,7 @@ bool same_value(const json::Value& written, const json::Value& held) {
         return parse_token_count(*text) == held.to_int64();
     const json::Array* list = held.to_array();
     if (list == nullptr || written.is_object()) return false;
+    if (list->size() == 1 && written == list->front()) return true;
     const std::vector<json::Value> parts = written.is_array() ? written.as_array() : split_list(written);
     return std::equal(parts.begin(), parts.end(), list->begin(), list->end(), same_value);
 }

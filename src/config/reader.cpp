@@ -141,6 +141,10 @@ void Reader::texts(std::string_view name, std::vector<std::string>& value, Doc) 
     const json::Value* written = take(name);
     if (written == nullptr) return;
     const std::string path = path_of(name);
+    if (const std::string* one = written->to_string()) {
+        value = {*one};
+        return;
+    }
     if (!written->is_array()) return wrong_type(path, *written, "a list of strings");
     std::vector<std::string> read;
     for (const json::Value& element : written->as_array()) {

@@ -16,7 +16,7 @@ json::Value integer_schema(const IntegerRange& range) {
     json::Value out = type("integer");
     if (range.tokens) {
         out.set("type", json::Value::array({"integer", "string"}));
-        out.set("pattern", "^[0-9]+[KMG]$");
+        out.set("pattern", "^[0-9]+[KMGkmg]$");
     }
     if (range.min != std::numeric_limits<int64_t>::min()) out.set("minimum", range.min);
     if (range.max != std::numeric_limits<int64_t>::max()) out.set("maximum", range.max);
@@ -75,7 +75,9 @@ json::Value bare_schema(const FieldInfo& info) {
         case Kind::text:
             return type("string");
         case Kind::texts:
-            return type("array").set("items", type("string"));
+            // One string is a list of it.
+            return json::Value::object(
+                {{"type", json::Value::array({"array", "string"})}, {"items", type("string")}});
         case Kind::integers:
             return type("array").set("items", integer_schema(info.integer_range));
         case Kind::choice:

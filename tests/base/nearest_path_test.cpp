@@ -58,12 +58,15 @@ TEST_CASE("nearest path: a misspelt file, directory, extension or missing one") 
 TEST_CASE("token counts: digits, K, M and G of 1024, nothing else") {
     CHECK(parse_token_count("512") == 512);
     CHECK(parse_token_count("2K") == 2048);
+    CHECK(parse_token_count("2k") == 2048);
+    CHECK(parse_token_count("1m") == 1 << 20);
+    CHECK(parse_token_count("3g") == int64_t{3} << 30);
     CHECK(parse_token_count("64K") == 65536);
     CHECK(parse_token_count("1M") == 1 << 20);
     CHECK(parse_token_count("3G") == int64_t{3} << 30);
     CHECK(parse_token_count("0K") == 0);
     CHECK(parse_token_count("9223372036854775807") == std::numeric_limits<int64_t>::max());
-    for (const char* wrong : {"", "K", "2k", "2KB", "2 K", "-2K", "+2K", "1.5K", "2KK", "x",
+    for (const char* wrong : {"", "K", "k", "2KB", "2 K", "-2K", "+2K", "1.5K", "2KK", "x",
                               "9223372036854775808", "9007199254740992K", "99999999999999999999"}) {
         CAPTURE(wrong);
         CHECK_FALSE(parse_token_count(wrong));

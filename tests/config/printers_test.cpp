@@ -24,9 +24,9 @@ const Value& at(const Value& value, std::initializer_list<const char*> keys) {
 // Every object is closed and described, every value has a type, a meaning and a default
 // within its own bounds.
 void check_schema(const Value& schema) {
-    // A count of tokens is an integer or a string like "2K".
+    // A count of tokens is an integer or a string like "2K", a list of strings a list or a string.
     const Value& types = at(schema, {"type"});
-    const std::string type = types.is_string() ? types.as_string() : "integer";
+    const std::string type = (types.is_array() ? types.as_array().front() : types).as_string();
     if (type == "object") {
         const Value* properties = schema.find("properties");
         if (properties == nullptr) return check_schema(at(schema, {"additionalProperties"}));

@@ -291,6 +291,14 @@ TEST_CASE("sources: lengths and token counts as 2K") {
     CHECK(load("{}", {"eval.lengths=2048"}).value.eval.lengths == std::vector<int64_t>{2048});
 }
 
+TEST_CASE("sources: a list of one string may be the string") {
+    const auto config = load(R"({"model": {"layouts": {"local": {}}, "pattern": "local"}})");
+    CHECK(config.value.model.pattern == std::vector<std::string>{"local"});
+    CHECK(origin_of(config, "model.pattern") == "c.json:1:49");
+    CHECK(load("{}", {"model.layouts.local={}", "model.pattern=local"}).value.model.pattern ==
+          std::vector<std::string>{"local"});
+}
+
 TEST_CASE("sources: a missing file is answered with the nearest one") {
     const Folder folder;
     folder.write("sqrt2logn.json", "{}");

@@ -45,8 +45,8 @@ TEST_CASE("wrong inputs: types are never converted") {
          "model.attention.gate (c.json:1:34): expected true or false, got the string \"true\""},
         {R"({"run": {"name": 5}})", "run.name (c.json:1:18): expected a string, got the integer 5"},
         {R"({"run": {"name": ["a"]}})", "run.name (c.json:1:18): expected a string, got a list"},
-        {R"({"model": {"pattern": "local"}})",
-         "model.pattern (c.json:1:23): expected a list of strings, got the string \"local\""},
+        {R"({"model": {"pattern": 3}})",
+         "model.pattern (c.json:1:23): expected a list of strings, got the integer 3"},
         {R"({"model": {"pattern": ["a", 3]}})",
          "model.pattern.1 (c.json:1:29): expected a string, got the integer 3"},
         {R"({"eval": {"lengths": 2048}})",
@@ -222,8 +222,8 @@ TEST_CASE("wrong inputs: rules between fields name both halves") {
 
 TEST_CASE("wrong inputs: counts of tokens may have a K, an M or a G, other integers may not") {
     check_all({
-        {R"({"stages": [{"context": "2k"}]})",
-         "stages.0.context (c.json:1:25): expected an integer or a count like \"2K\", got the string \"2k\""},
+        {R"({"stages": [{"context": "2t"}]})",
+         "stages.0.context (c.json:1:25): expected an integer or a count like \"2K\", got the string \"2t\""},
         {R"({"stages": [{"context": "2048"}]})",
          "stages.0.context (c.json:1:25): expected an integer or a count like \"2K\", got the string "
          "\"2048\""},

@@ -72,8 +72,8 @@ TEST_CASE("wrong experiments: types") {
         {R"({"stages": [{"steps": 1}], "eval": {"lengths": [1024, "4096"]}})",
          "eval.lengths.1 (c.json:1:55): expected an integer or a count like \"2K\", got the string "
          "\"4096\""},
-        {R"({"stages": [{"steps": 1}], "data": {"train": "data/train.bin"}})",
-         "data.train (c.json:1:46): expected a list of strings, got the string \"data/train.bin\""},
+        {R"({"stages": [{"steps": 1}], "data": {"train": 5}})",
+         "data.train (c.json:1:46): expected a list of strings, got the integer 5"},
         {R"({"stages": {"steps": 1}})", "stages (c.json:1:12): expected a list of objects, got an object"},
         {R"({"stages": [100]})", "stages.0 (c.json:1:13): expected an object, got the integer 100"},
         {R"({"stages": [{"steps": 1}], "optimizer": {"muon": 0.02}})",
