@@ -129,7 +129,7 @@ def prepare(block):
             '{\n  "model": {\n    "layers": 1.5,\n    "atention": {},\n    "norm": {\n      "kind": "rmsnorm"\n    }\n  }\n}\n')
         shown = run(f"{PROGRAM} train wrong.json", 2)
         if shown.rstrip("\n") != "\n".join(block[1:]):
-            problem("README shows other messages about wrong.json", shown)
+            problem("runs/README.md shows other messages about wrong.json", shown)
     elif not re.match(r"loss at context", text):
         problem(f"neither a command nor known: {text}")
 
@@ -185,16 +185,16 @@ def commands():
         start = time.monotonic()
         run(command)
         print(f"{time.monotonic() - start:5.1f} s  {command}", flush=True)
-    if count < 20:
+    if count < 19:
         problem(f"only {count} commands were found in README.md")
-    options_of_the_table(text)
+    options_of_the_table((SOURCE / "runs/README.md").read_text())
 
 
 def options_of_the_table(text):
-    """Each command of README's table has the options that its row names."""
+    """Each command of the table of runs/README.md has the options that its row names."""
     rows = re.findall(r"^\| (`longreach .*) \|$", text, re.M)
     if len(rows) < 12:
-        problem(f"only {len(rows)} rows of README's table of commands were found")
+        problem(f"only {len(rows)} rows of the table of commands were found")
     for row in rows:
         names = re.findall(r"`(?:longreach )?([a-z][a-z-]*)[ `]", row.split(" | ")[0])
         for name, words in re.findall(r"`longreach ([a-z]+) ((?:[a-z-]+\\\|)+[a-z-]+)`", row):
@@ -231,6 +231,11 @@ def typed_wrong():
         output = run(f"{PROGRAM} {command}", code)
         if said not in output or not output.startswith("error: "):
             problem(f"longreach {command}: does not say {said}", output)
+    shown = [block for block in blocks((SOURCE / "runs/README.md").read_text()) if "wrong.json" in block[0]]
+    if len(shown) != 1:
+        problem("runs/README.md does not show the messages about wrong.json once")
+    for block in shown:
+        prepare(block)
 
 
 def small_config(name, steps):
