@@ -14,6 +14,7 @@
 #include "io/result_file.h"
 #include "serve/vocabulary.h"
 #include "tasks/question_answering.h"
+#include "tokenizer/byte_text.h"
 
 namespace longreach::commands {
 
@@ -170,7 +171,7 @@ tasks::QuestionSamples question_samples(const EvalOptions& options, const Opened
         vocabulary.reads_text(), ExitCode::usage,
         "--tasks qa asks in text: the model's vocabulary is not that of bytes ({} tokens instead of {}) and "
         "the run directory has no tokenizer",
-        vocabulary.size(), serve::byte_vocabulary);
+        vocabulary.size(), tokenizer::byte_vocabulary);
     tasks::QuestionSamples samples(
         data::read_questions(options.questions), options.questions,
         [&](std::string_view text) { return vocabulary.encode(text, false); }, e.eval.lengths.front(),

@@ -9,6 +9,7 @@
 #include "eval/decoder.h"
 #include "io/file.h"
 #include "serve/vocabulary.h"
+#include "tokenizer/byte_text.h"
 
 namespace longreach::commands {
 
@@ -58,7 +59,7 @@ std::vector<int32_t> prompt_tokens(const GenerateOptions& options, const serve::
         vocabulary.reads_text(), ExitCode::usage,
         "the model's vocabulary is not that of bytes ({} tokens instead of {}) and the run directory has no "
         "tokenizer, so the prompt must be token numbers: --ids",
-        vocabulary.size(), serve::byte_vocabulary);
+        vocabulary.size(), tokenizer::byte_vocabulary);
     std::vector<int32_t> ids;
     if (vocabulary.boundary()) ids.push_back(*vocabulary.boundary());
     const std::vector<int32_t> rest = vocabulary.encode(text, false);

@@ -2,19 +2,16 @@
 
 #include "base/error.h"
 #include "data/shard_list.h"
+#include "tokenizer/byte_text.h"
 
 namespace longreach::data {
 
-uint64_t byte_tokenizer() {
-    return xxh64("bytes 0 to 255, 256 before each document");
-}
-
 ShardHeader byte_header() {
     return {.width = 2,
-            .vocab = byte_vocab,
-            .boundary_token = byte_boundary,
+            .vocab = tokenizer::byte_vocabulary,
+            .boundary_token = tokenizer::byte_boundary,
             .side = BoundarySide::before,
-            .tokenizer = byte_tokenizer()};
+            .tokenizer = tokenizer::bytes_fingerprint()};
 }
 
 ShardSet::ShardSet(std::string directory, std::string name, uint64_t max_shard_tokens,

@@ -11,11 +11,7 @@
 
 namespace longreach::data {
 
-// The byte-level tokenizer: token b is byte b, and 256 begins each document.
-inline constexpr int32_t byte_boundary = 256;
-inline constexpr int64_t byte_vocab = 257;
-uint64_t byte_tokenizer();  // its fingerprint
-ShardHeader byte_header();  // of its shards
+ShardHeader byte_header();  // of shards of bytes
 
 struct SplitResult {
     std::vector<std::string> shards;  // paths, in order

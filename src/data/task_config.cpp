@@ -4,12 +4,12 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "tokenizer/byte_text.h"
 
 namespace longreach::data {
 
 namespace {
 
-constexpr int64_t byte_vocabulary = 257;  // of the byte-level tokenizer
 constexpr int64_t gpt2_vocabulary = 50257;
 // Marks, digits and filler take 32 ids; the rest are names, of which a sample needs a few dozen at least.
 constexpr int64_t fewest_ids = 128;
@@ -72,7 +72,8 @@ void TaskConfig::fields(config::Fields& f) {
 }
 
 bool TaskConfig::is_text(int64_t vocab_size) const {
-    return form == TaskForm::text || (form == TaskForm::automatic && vocab_size == byte_vocabulary);
+    return form == TaskForm::text ||
+           (form == TaskForm::automatic && vocab_size == tokenizer::byte_vocabulary);
 }
 
 int64_t TaskConfig::digits_of(TaskKind task) const {

@@ -16,6 +16,7 @@
 #include "exchange/tokenizer_files.h"
 #include "io/staged_directory.h"
 #include "model/transformer.h"
+#include "tokenizer/byte_text.h"
 #include "train/experiment.h"
 #include "train/run_directory.h"
 
@@ -155,15 +156,18 @@ TokenizerFiles copy_tokenizer(const ExportOptions& options, const io::Checkpoint
     const bool there = io::kind_of(directory, io::Links::follow) == io::PathKind::directory;
     require(there || options.tokenizer.empty(), ExitCode::usage, "--tokenizer: there is no {}",
             options.tokenizer);
-    if (!there) return {};
-    TokenizerFiles tokenizer = find_tokenizer(directory);
+    TokenizerFiles tokenizer;
+    if (there) tokenizer = find_tokenizer(directory);
     require(options.tokenizer.empty() || !tokenizer.names.empty(), ExitCode::usage,
             "{} holds no tokenizer.json", options.tokenizer);
     const uint64_t trained = train::tokenizer_of(checkpoint);
     require(trained == 0 || tokenizer.fingerprint == 0 || trained == tokenizer.fingerprint, ExitCode::usage,
             "the model was trained on tokens of the tokenizer {}; that in {} is {}", format_hash64(trained),
             directory, format_hash64(tokenizer.fingerprint));
-    copy_tokenizer_files(tokenizer, directory, to);
+    if (tokenizer.names.empty() && trained == tokenizer::bytes_fingerprint())
+        tokenizer = write_byte_tokenizer(to);
+    else
+        copy_tokenizer_files(tokenizer, directory, to);
     files.insert(files.end(), tokenizer.names.begin(), tokenizer.names.end());
     return tokenizer;
 }
@@ -244,6 +248,7 @@ ExportResult export_model(const ExportOptions& options, const io::Notice& notice
     result.kept = staged.publish();
     if (!has_tokenizer)
         result.notes.emplace_back("no tokenizer is known for this model: --tokenizer FILE adds one");
+    if (tokenizer.bytes) result.notes.emplace_back("the tokens are bytes, and tokenizer.json says so");
     if (experiment.data.document_mask)
         result.notes.emplace_back(
             "the model was trained with a document mask, which transformers does not have");

@@ -8,6 +8,8 @@
 #include "data/tokenizer_file.h"
 #include "exchange/model_directory.h"
 #include "io/file.h"
+#include "tokenizer/byte_text.h"
+#include "tokenizer/learn.h"
 
 namespace longreach::exchange {
 
@@ -15,10 +17,9 @@ namespace {
 
 // Of a tokenizer that this program trained or read without a file about its use; a foreign one may begin a text otherwise.
 void find_boundary(const tokenizer::Tokenizer& tokenizer, TokenizerFiles& files) {
-    constexpr const char* name = "<|endoftext|>";
-    if (const std::optional<int32_t> id = tokenizer.find_added(name)) {
+    if (const std::optional<int32_t> id = tokenizer.find_added(tokenizer::boundary_name)) {
         files.boundary = *id;
-        files.boundary_name = name;
+        files.boundary_name = tokenizer::boundary_name;
     }
 }
 
@@ -62,6 +63,14 @@ std::vector<std::pair<std::string, json::Value>> usage_files(const TokenizerFile
                                                            {"eos_token", token},
                                                            {"pad_token", token},
                                                            {"clean_up_tokenization_spaces", false}})}};
+}
+
+TokenizerFiles write_byte_tokenizer(const std::string& to) {
+    io::write_file_atomically(io::join_path(to, "tokenizer.json"),
+                              json::write(tokenizer::bytes_as_json(), json::Style::pretty));
+    TokenizerFiles files = find_tokenizer(to);
+    files.bytes = true;
+    return files;
 }
 
 void copy_tokenizer_files(const TokenizerFiles& files, const std::string& from, const std::string& to) {

@@ -21,12 +21,16 @@ struct TokenizerFiles {
     // The token that begins and ends documents; -1 and empty if there is none, or if files say how to use the tokenizer.
     int64_t boundary = -1;
     std::string boundary_name;
+    bool bytes = false;  // the model has no tokenizer: its tokens are bytes
 };
 
 TokenizerFiles find_tokenizer(const std::string& directory);
 
 // With a boundary: what transformers reads beside config.json and tokenizer.json, by name.
 std::vector<std::pair<std::string, json::Value>> usage_files(const TokenizerFiles& files);
+
+// tokenizer.json for a model of bytes, which has no file of its own.
+TokenizerFiles write_byte_tokenizer(const std::string& to);
 
 // Copies them. Error(ExitCode::data) if one that is JSON by its name does not parse, or is a link that leads out of the
 // directory: what it points to would be published with the model.

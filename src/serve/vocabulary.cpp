@@ -6,18 +6,13 @@
 
 namespace longreach::serve {
 
-namespace {
-
-constexpr int32_t document_begin = 256;
-constexpr const char* document_name = "<|endoftext|>";
-
-}  // namespace
+using tokenizer::byte_boundary;
 
 Vocabulary::Vocabulary(int64_t tokens, std::shared_ptr<const tokenizer::Tokenizer> tokenizer)
     : size_(tokens), bytes_(!tokenizer && tokens == byte_vocabulary), tokenizer_(std::move(tokenizer)) {
     if (bytes_) {
-        boundary_ = document_begin;
-        boundary_name_ = document_name;
+        boundary_ = byte_boundary;
+        boundary_name_ = tokenizer::boundary_name;
     }
     if (!tokenizer_) return;
     require(tokenizer_->vocab_size() <= size_, ExitCode::data, "the tokenizer has {} tokens, the model {}",
@@ -37,8 +32,8 @@ std::vector<int32_t> Vocabulary::encode(std::string_view text, bool names) const
     }
     check(bytes_, "text for a vocabulary of {} unknown tokens", size_);
     for (size_t at = 0; at < text.size(); ++at) {
-        if (names && text.substr(at).starts_with(document_name)) {
-            ids.push_back(document_begin);
+        if (names && text.substr(at).starts_with(tokenizer::boundary_name)) {
+            ids.push_back(byte_boundary);
             at += boundary_name_.size() - 1;
         } else {
             ids.push_back(static_cast<unsigned char>(text[at]));
@@ -58,7 +53,7 @@ std::string Vocabulary::decode(const std::vector<int32_t>& tokens) const {
     for (const int32_t token : tokens) {
         if (!bytes_) {
             text += fmt::format("{}{}", text.empty() ? "" : " ", token);
-        } else if (token != document_begin) {
+        } else if (token != byte_boundary) {
             text += static_cast<char>(token);
         }
     }
@@ -66,7 +61,7 @@ std::string Vocabulary::decode(const std::vector<int32_t>& tokens) const {
 }
 
 std::string Vocabulary::spelled(int32_t token) const {
-    if (bytes_) return token == document_begin ? boundary_name_ : std::string(1, static_cast<char>(token));
+    if (bytes_) return token == byte_boundary ? boundary_name_ : std::string(1, static_cast<char>(token));
     if (!tokenizer_) return std::to_string(token);
     return token < tokenizer_->vocab_size() ? tokenizer_->decode(std::vector{token}, true) : std::string();
 }

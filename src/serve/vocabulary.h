@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/byte_text.h"
 #include "tokenizer/tokenizer.h"
 
 namespace longreach::serve {
 
-// The byte-level tokenizer of data tokenize: 256 bytes, and a token that precedes each document.
-inline constexpr int64_t byte_vocabulary = 257;
+using tokenizer::byte_vocabulary;
 
 class Vocabulary {
   public:

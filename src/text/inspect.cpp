@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "data/shard_set.h"
+#include "tokenizer/byte_text.h"
 
 namespace longreach::text {
 
@@ -75,11 +76,11 @@ Inspection inspect(const std::vector<std::string>& paths, const InspectOptions& 
 
 std::string render_tokens(const data::ShardInfo& info, const std::vector<int32_t>& tokens) {
     std::string text;
-    const bool bytes = info.tokenizer == data::byte_tokenizer();
+    const bool bytes = info.tokenizer == tokenizer::bytes_fingerprint();
     for (const int32_t token : tokens) {
         if (!bytes) {
             text += fmt::format("{}{}", text.empty() ? "" : " ", token);
-        } else if (token == data::byte_boundary) {
+        } else if (token == tokenizer::byte_boundary) {
             text += "<|document|>";
         } else if (token == '\n') {
             text += "\\n";

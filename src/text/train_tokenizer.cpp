@@ -62,7 +62,7 @@ TrainTokenizerResult train_tokenizer(const TrainTokenizerOptions& options) {
     require(!options.output.empty(), ExitCode::usage, "no output file is named");
     require(options.learn.vocab >= tokenizer::learned_first_tokens, ExitCode::usage,
             "--vocab {}: {} tokens are needed for the bytes and {}", options.learn.vocab,
-            tokenizer::learned_first_tokens, tokenizer::learned_boundary);
+            tokenizer::learned_first_tokens, tokenizer::boundary_name);
     options.split.check();
     if (!options.replace && io::kind_of(options.output, io::Links::follow) != io::PathKind::missing)
         throw Error(ExitCode::usage, fmt::format("{} exists", options.output),

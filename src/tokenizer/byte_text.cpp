@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/hash.h"
 #include "base/text.h"
 
 namespace longreach::tokenizer {
@@ -42,6 +43,10 @@ int sextet(char c) {
 }
 
 }  // namespace
+
+uint64_t bytes_fingerprint() {
+    return xxh64("bytes 0 to 255, 256 before each document");
+}
 
 uint32_t letter_of_byte(unsigned char byte) {
     return letter_table[byte];

@@ -9,6 +9,12 @@
 
 namespace longreach::tokenizer {
 
+// Text without a tokenizer: token b is byte b, and 256 begins each document.
+inline constexpr const char* boundary_name = "<|endoftext|>";
+inline constexpr int32_t byte_boundary = 256;
+inline constexpr int64_t byte_vocabulary = 257;
+uint64_t bytes_fingerprint();  // of any tokenizer that makes these tokens of every text
+
 // The alphabet of GPT-2: bytes 33-126, 161-172 and 174-255 are the characters of these numbers, the other 68 in
 // rising order are U+0100 to U+0143. So each byte is one printable character and no token contains a space.
 uint32_t letter_of_byte(unsigned char byte);

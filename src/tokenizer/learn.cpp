@@ -41,7 +41,7 @@ class Learner {
   public:
     Learner(std::vector<Word> words, const LearnOptions& options)
         : words_(std::move(words)), options_(options) {
-        learned_.tokens.emplace_back(learned_boundary);
+        learned_.tokens.emplace_back(boundary_name);
         for (const unsigned char byte : bytes_by_letter())
             learned_.tokens.emplace_back(1, static_cast<char>(byte));
         // Not the boundary: pairs may spell its name, which is then a token of its own.
@@ -162,6 +162,37 @@ class Learner {
     std::vector<Candidate> heap_;
 };
 
+// tokenizer.json of a byte-level BPE. split: into GPT-2's words before merging.
+json::Value byte_level_json(json::Object vocab, json::Array merges, int32_t boundary_id, bool split) {
+    const json::Value byte_level = json::Value::object(
+        {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", split}});
+    const json::Value boundary = json::Value::object({{"id", boundary_id},
+                                                      {"content", boundary_name},
+                                                      {"single_word", false},
+                                                      {"lstrip", false},
+                                                      {"rstrip", false},
+                                                      {"normalized", false},
+                                                      {"special", true}});
+    json::Value model = json::Value::object({{"type", "BPE"},
+                                             {"dropout", nullptr},
+                                             {"unk_token", nullptr},
+                                             {"continuing_subword_prefix", nullptr},
+                                             {"end_of_word_suffix", nullptr},
+                                             {"fuse_unk", false},
+                                             {"byte_fallback", false},
+                                             {"ignore_merges", false}});
+    model.set("vocab", std::move(vocab)).set("merges", std::move(merges));
+    return json::Value::object({{"version", "1.0"},
+                                {"truncation", nullptr},
+                                {"padding", nullptr},
+                                {"added_tokens", json::Value::array({boundary})},
+                                {"normalizer", nullptr},
+                                {"pre_tokenizer", byte_level},
+                                {"post_processor", nullptr},
+                                {"decoder", byte_level},
+                                {"model", std::move(model)}});
+}
+
 }  // namespace
 
 WordCounter::WordCounter() : splitter_({PatternSplit{Pattern(gpt2_pattern, "the pattern of GPT-2")}}) {}
@@ -190,7 +221,7 @@ void WordCounter::count(std::string_view word) {
 Learned WordCounter::learn(const LearnOptions& options) const {
     require(options.vocab >= learned_first_tokens, ExitCode::usage,
             "a vocabulary of {} tokens; {} are needed for the bytes and {}", options.vocab,
-            learned_first_tokens, learned_boundary);
+            learned_first_tokens, boundary_name);
     std::array<int32_t, 256> ids{};
     const std::array<unsigned char, 256> bytes = bytes_by_letter();
     for (size_t i = 0; i < bytes.size(); ++i) ids[bytes[i]] = static_cast<int32_t>(i) + 1;
@@ -211,33 +242,15 @@ json::Value to_json(const Learned& learned) {
         vocab.push_back({id == 0 ? learned.tokens[id] : letters(static_cast<int32_t>(id)), id});
     for (const Merge& merge : learned.merges)
         merges.push_back(json::Value::array({letters(merge.left), letters(merge.right)}));
-    const json::Value byte_level = json::Value::object(
-        {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}});
-    const json::Value boundary = json::Value::object({{"id", 0},
-                                                      {"content", learned_boundary},
-                                                      {"single_word", false},
-                                                      {"lstrip", false},
-                                                      {"rstrip", false},
-                                                      {"normalized", false},
-                                                      {"special", true}});
-    json::Value model = json::Value::object({{"type", "BPE"},
-                                             {"dropout", nullptr},
-                                             {"unk_token", nullptr},
-                                             {"continuing_subword_prefix", nullptr},
-                                             {"end_of_word_suffix", nullptr},
-                                             {"fuse_unk", false},
-                                             {"byte_fallback", false},
-                                             {"ignore_merges", false}});
-    model.set("vocab", std::move(vocab)).set("merges", std::move(merges));
-    return json::Value::object({{"version", "1.0"},
-                                {"truncation", nullptr},
-                                {"padding", nullptr},
-                                {"added_tokens", json::Value::array({boundary})},
-                                {"normalizer", nullptr},
-                                {"pre_tokenizer", byte_level},
-                                {"post_processor", nullptr},
-                                {"decoder", byte_level},
-                                {"model", std::move(model)}});
+    return byte_level_json(std::move(vocab), std::move(merges), 0, true);
+}
+
+json::Value bytes_as_json() {
+    json::Object vocab;
+    for (int byte = 0; byte < byte_boundary; ++byte)
+        vocab.push_back({to_letters(std::string(1, static_cast<char>(byte))), byte});
+    vocab.push_back({boundary_name, byte_boundary});
+    return byte_level_json(std::move(vocab), {}, byte_boundary, false);
 }
 
 }  // namespace longreach::tokenizer

@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "base/json.h"
+#include "tokenizer/byte_text.h"
 #include "tokenizer/merge.h"
 #include "tokenizer/split.h"
 
 namespace longreach::tokenizer {
 
-inline constexpr const char* learned_boundary = "<|endoftext|>";  // token 0; precedes documents
-inline constexpr int64_t learned_first_tokens = 257;              // it, and one per byte
+inline constexpr int64_t learned_first_tokens =
+    257;  // boundary_name, which precedes documents, and one per byte
 
 struct LearnOptions {
     int64_t vocab = 8192;   // tokens wanted, the first 257 among them
@@ -51,5 +52,7 @@ class WordCounter {
 
 // As tokenizer.json.
 json::Value to_json(const Learned& learned);
+// The tokens of texts without a tokenizer (byte_text.h), as tokenizer.json.
+json::Value bytes_as_json();
 
 }  // namespace longreach::tokenizer

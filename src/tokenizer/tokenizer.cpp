@@ -22,6 +22,16 @@ bool joins_before_metaspace(std::string_view token) {
     return false;
 }
 
+// Whether every text becomes its bytes. Where nothing merges, splits change nothing.
+bool makes_bytes(const Definition& d) {
+    bool bytes = d.byte_level && d.normalizer.empty() && d.merges.empty() && d.tokens.size() >= 256;
+    for (size_t byte = 0; bytes && byte < 256; ++byte)
+        bytes = d.tokens[byte] == std::string(1, static_cast<char>(byte));
+    return bytes && d.added.size() == 1 && d.added[0].id == byte_boundary &&
+           d.added[0].content == boundary_name && !d.added[0].single_word && !d.added[0].strip_left &&
+           !d.added[0].strip_right;
+}
+
 class Description {
   public:
     void add(uint64_t number) { hash_.update(&number, sizeof number); }
@@ -154,6 +164,7 @@ std::optional<int32_t> Tokenizer::document_boundary() const {
 
 uint64_t Tokenizer::compute_fingerprint() const {
     const Definition& d = definition_;
+    if (makes_bytes(d)) return bytes_fingerprint();
     Description text;
     text.add("tokenizer 1");
     for (const auto& step : d.normalizer) {

@@ -10,6 +10,7 @@
 #include "data/shard_list.h"
 #include "data/shard_set.h"
 #include "data/token_stream.h"
+#include "tokenizer/byte_text.h"
 
 using namespace longreach;
 using namespace longreach::test;
@@ -68,7 +69,7 @@ std::string shard_of(const std::string& directory) {
     const data::TokenStream stream = data::TokenStream::open({directory}, {});
     std::vector<int32_t> ids(stream.tokens());
     stream.read(0, static_cast<int64_t>(ids.size()), ids.data());
-    for (const int32_t id : ids) tokens += id == data::byte_boundary ? '|' : static_cast<char>(id);
+    for (const int32_t id : ids) tokens += id == tokenizer::byte_boundary ? '|' : static_cast<char>(id);
     return tokens;
 }
 

@@ -5,6 +5,7 @@
 #include "exchange/export.h"
 #include "exchange/import.h"
 #include "exchange/made_run.h"
+#include "tokenizer/byte_text.h"
 #include "tokenizer/tiny_vocabulary.h"
 
 using namespace longreach;
@@ -67,6 +68,38 @@ TEST_CASE("an export says which token ends a document, unless files of the token
     CHECK(get(dir / "again/generation_config.json") == get(dir / "hf/generation_config.json"));
     CHECK(read("again/config.json").find("eos_token_id") == nullptr);
     CHECK(contains(get(dir / "again/README.md"), "longreach has not trained it: its weights are imported"));
+}
+
+TEST_CASE("a model of bytes is exported with the bytes as its tokenizer") {
+    const TempDir dir;
+    std::string model = small_model;
+    model.replace(model.find("300"), 3, "257");
+    make_run(dir / "run", model, tokenizer::bytes_fingerprint());
+    const exchange::ExportResult result =
+        exchange::export_model({.target = dir / "run", .directory = dir / "hf"}, quiet);
+    CHECK(result.notes == std::vector<std::string>{"the tokens are bytes, and tokenizer.json says so"});
+    const auto tokenizer = data::load_tokenizer(dir / "hf");
+    std::string text;
+    std::vector<int32_t> ids, expected;
+    for (int byte = 0; byte < 256; ++byte) {
+        text += static_cast<char>(byte);
+        expected.push_back(byte);
+    }
+    tokenizer::Encoder encoder(tokenizer);
+    encoder.encode(text + "a b  c<|endoftext|>", tokenizer::SpecialTokens::as_tokens, ids);
+    for (const char byte : std::string_view("a b  c")) expected.push_back(byte);
+    expected.push_back(256);
+    CHECK(ids == expected);
+    expected.pop_back();
+    CHECK(tokenizer->decode(expected) == text + "a b  c");
+    CHECK(json::parse(get(dir / "hf/generation_config.json"), "g").find("eos_token_id")->as_int64() == 256);
+    CHECK(json::parse(get(dir / "hf/config.json"), "c").find("eos_token_id")->as_int64() == 256);
+    CHECK(exchange::import_model({.directory = dir / "hf", .output = dir / "back"}, quiet).notes.empty());
+    CHECK(train::tokenizer_of(train::find_checkpoint(dir / "back", quiet)) == tokenizer::bytes_fingerprint());
+
+    make_run(dir / "numbers", small_model);  // tokens of which nothing is known
+    exchange::export_model({.target = dir / "numbers", .directory = dir / "without"}, quiet);
+    CHECK(io::kind_of(dir / "without/tokenizer.json", io::Links::refuse) == io::PathKind::missing);
 }
 
 TEST_CASE("a tokenizer that cannot be read is copied and noted") {

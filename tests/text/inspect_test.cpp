@@ -4,6 +4,7 @@
 
 #include "data/shard_fixtures.h"
 #include "data/shard_set.h"
+#include "tokenizer/byte_text.h"
 
 using namespace longreach;
 using namespace longreach::test;
@@ -14,7 +15,7 @@ const data::ShardHeader byte_header{.width = 2,
                                     .vocab = 257,
                                     .boundary_token = 256,
                                     .side = data::BoundarySide::before,
-                                    .tokenizer = data::byte_tokenizer()};
+                                    .tokenizer = tokenizer::bytes_fingerprint()};
 
 // Documents of lengths 1 to 100, in tokens, each begun by its marker.
 std::vector<Tokens> hundred_documents() {

@@ -6,6 +6,7 @@
 
 #include "data/shard_fixtures.h"
 #include "data/token_stream.h"
+#include "tokenizer/byte_text.h"
 
 using namespace longreach;
 using namespace longreach::test;
@@ -20,7 +21,7 @@ std::vector<std::string> documents_of(const data::SplitResult& split) {
     Tokens tokens(stream.tokens());
     stream.read(0, static_cast<int64_t>(tokens.size()), tokens.data());
     for (const int32_t t : tokens) {
-        if (t == data::byte_boundary) {
+        if (t == tokenizer::byte_boundary) {
             documents.emplace_back();
         } else {
             documents.back() += static_cast<char>(t);

@@ -6,6 +6,7 @@
 #include "data/shard_fixtures.h"
 #include "data/token_stream.h"
 #include "text/tokenize.h"
+#include "tokenizer/byte_text.h"
 #include "tokenizer/tiny_vocabulary.h"
 
 using namespace longreach;
@@ -85,10 +86,11 @@ TEST_CASE("shards of different tokenizers do not make one stream") {
     work.options.output = work.dir / "bytes";
     work.options.tokenizer = {};
     const std::string bytes = text::tokenize(work.options).train.shards.at(0);
-    CHECK(contains(error_of([&] {
-                       data::TokenStream::open({tokens, bytes}, {});
-                   }),
-                   bytes + " was made with another tokenizer (" + format_hash64(data::byte_tokenizer())));
+    CHECK(contains(
+        error_of([&] {
+            data::TokenStream::open({tokens, bytes}, {});
+        }),
+        bytes + " was made with another tokenizer (" + format_hash64(tokenizer::bytes_fingerprint())));
 }
 
 TEST_CASE("wrong choices of a tokenizer are named") {
