@@ -13,8 +13,4 @@ std::unique_ptr<Ops> make_cuda_ops(const CudaOptions&) {
     fail(ExitCode::device, "{}", cuda_status().unusable);
 }
 
-std::unique_ptr<Ops> make_cuda_plan(const CudaOptions&) {
-    fail(ExitCode::device, "a plan for a GPU: {}", cuda_status().unusable);
-}
-
 }  // namespace longreach

@@ -36,8 +36,7 @@ struct CudaOptions {
 };
 // Throws with code device where cuda_status() says why.
 std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options);
-// For planning without a GPU: what planning asks is answered as a GPU would, computations happen on the CPU.
-// Throws with code device in a build without the CUDA backend.
-std::unique_ptr<Ops> make_cuda_plan(const CudaOptions& options);
+// For planning without a GPU, in any build: what planning asks is answered as a GPU would, computations happen on the CPU.
+std::unique_ptr<Ops> make_cuda_plan(Precision precision);
 
 }  // namespace longreach

@@ -32,6 +32,7 @@
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/fold.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/workspaces.h"
 
 namespace longreach::cuda {
 namespace {
@@ -932,22 +933,6 @@ void fold_distances_kernel(View<float> to, int64_t columns, const float* slab, i
 template <ScoreMode mode>
 inline constexpr std::integral_constant<ScoreMode, mode> constant{};
 
-// The workspace, in bytes: delta, the partial sums of sinks, the slab. A gradient counts as asked for when it
-// has a shape, whether it has memory yet or not.
-struct Workspace {
-    int64_t sinks, slab, bytes;  // where they begin, and the end
-    Workspace(const AttentionSpec& spec, const AttentionGradients& wanted) {
-        const auto rounded = [](int64_t n) { return (n + 127) / 128 * 128; };
-        const int64_t tokens = spec.batch * spec.length;
-        sinks = rounded(spec.heads * tokens * 4);
-        slab = sinks + (wanted.sink.rank > 0 ? rounded(spec.heads * flat_blocks(tokens) * 8) : 0);
-        // 2 edge - 1 sums per diagonal of tiles; an edge is at most 64.
-        const bool tables = wanted.distance_gain.rank > 0 || wanted.distance_bias.rank > 0;
-        const int64_t sums = 2 * ((spec.length + 63) / 64 * 64);
-        bytes = slab + (tables ? spec.batch * spec.heads * 2 * sums * 4 : 0);
-    }
-};
-
 template <class T, int D, ScoreMode mode>
 void launch_distances(const Backward<T>& arguments, const AttentionGradients& gradients, float* slab,
                       Stream stream) {
@@ -1002,10 +987,6 @@ void launch_delta(const Backward<T>& arguments, const Tensor& o, Stream stream) 
 
 }  // namespace
 
-int64_t attention_backward_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) {
-    return Workspace(spec, gradients).bytes;
-}
-
 void attention_backward(const QueryKeyValue& d, const AttentionGradients& gradients, Tensor workspace,
                         const Tensor& dout, const AttentionSaved& saved, const AttentionSpec& spec,
                         Stream stream, const HopperWorkers& workers) {
@@ -1025,7 +1006,7 @@ void attention_backward(const QueryKeyValue& d, const AttentionGradients& gradie
     check((spec.length + 15) / 16 * spec.heads * spec.batch < int64_t{1} << 31,
           "attention_backward over {} positions, {} heads of {} sequences", spec.length, spec.heads,
           spec.batch);
-    const Workspace places(spec, gradients);
+    const AttentionPlaces places(spec, gradients);
     check(workspace.bytes() >= places.bytes, "attention_backward: workspace of {} bytes, {} needed",
           workspace.bytes(), places.bytes);
     if (tokens == 0) return;

@@ -9,6 +9,7 @@
 #include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/planner.h"
 #include "kernels/cuda/relu2_hopper.h"
 #include "kernels/cuda/progress.h"
 #include "kernels/cuda/recordings.h"
@@ -67,28 +68,7 @@ bool breaks_sticks(const AttentionSpec& spec) {
     return spec.normaliser == Normaliser::stick_breaking;
 }
 
-// Answers what planning asks, except for what depends on the device at hand.
-class CudaPlanner final : public Planner {
-  public:
-    explicit CudaPlanner(DType type) : type_(type) {}
-    DeviceTraits do_traits() const override {
-        return {.activations = type_, .cached = type_, .chunk_logits = int64_t{1} << 29, .chunk_rows = 8192};
-    }
-    int64_t do_attention_workspace(const AttentionSpec& spec,
-                                   const AttentionGradients& gradients) const override {
-        return (breaks_sticks(spec) ? cuda::stick_workspace : cuda::attention_backward_workspace)(spec,
-                                                                                                  gradients);
-    }
-    int64_t do_muon_workspace(std::span<const MuonSlot> slots) const override {
-        return cuda::muon_workspace(slots, type_);
-    }
-    int64_t do_delta_workspace(const DeltaSpec& spec, bool backward) const override {
-        return cuda::delta_workspace(spec, backward, type_);
-    }
-
-  private:
-    DType type_;
-};
+using cuda::CudaPlanner;
 
 class CudaOps final : public Ops {
   public:
@@ -566,12 +546,6 @@ std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options) {
     require(options.device < std::ssize(status.devices), ExitCode::device, "there is no GPU {}, only {}",
             options.device, status.devices.size());
     return std::make_unique<CudaOps>(options);
-}
-
-std::unique_ptr<Ops> make_cuda_plan(const CudaOptions& options) {
-    std::unique_ptr<Ops> ops = make_cpu_ops({});
-    ops->plan_as(std::make_shared<CudaPlanner>(type_of(options.precision)));
-    return ops;
 }
 
 }  // namespace longreach

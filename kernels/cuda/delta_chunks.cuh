@@ -39,14 +39,15 @@
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/delta_chunks.h"
 #include "kernels/cuda/vec.cuh"
+#include "kernels/cuda/workspaces.h"
 
 namespace longreach::cuda::delta {
 
 inline constexpr int chunk = static_cast<int>(delta_chunk);  // positions
 inline constexpr int block = 16;                             // of the triangular system
 inline constexpr int blocks = chunk / block;
-inline constexpr int columns = 64;       // of values, per block of threads
-inline constexpr int warp_columns = 16;  // of those, per warp
+inline constexpr int columns = chunk_columns,
+                     warp_columns = slab_columns;  // of values, per block of threads and per warp
 inline constexpr int pass_threads = 128, gradient_threads = 256;
 inline constexpr int factor_stride = chunk + 8;  // fragments read pairs of eight rows from different banks
 
@@ -57,12 +58,7 @@ inline constexpr int square = chunk * chunk;
 
 enum class DecayPer { head, channel };
 
-// Of one chunk and head.
-struct Edges {
-    float from_start[chunk], to_end[chunk];  // a_0 ... a_t; a_(t+1) ... a_(c-1); 1 with decays per channel
-    float beta[chunk];
-    float kept[2 * chunk];  // with decays per channel, of each: a_0 ... a_(c-1)
-};
+using Edges = DeltaEdges;
 
 struct DeltaChunks {
     View<const bf16> q, k, v;
@@ -417,28 +413,18 @@ struct DeltaPlace {
 
 // --- host side
 
-// The workspace's pieces, each a multiple of 16 bytes.
-struct DeltaSpace {
-    std::byte* at;
-    int64_t used = 0;
-    template <class T>
-    T* take(int64_t count) {
-        T* piece = at ? reinterpret_cast<T*>(at + used) : nullptr;
-        used += (count * static_cast<int64_t>(sizeof(T)) + 15) / 16 * 16;
-        return piece;
-    }
-};
-inline int64_t entries_of(const DeltaSpec& s) {
-    return s.batch * delta_chunks(s.length) * s.heads;
+// A piece of the workspace.
+template <class T>
+T* piece(const Tensor& workspace, int64_t at) {
+    return reinterpret_cast<T*>(workspace.as<std::byte>() + at);
 }
-inline void take_scores(DeltaChunks& c, DeltaSpace& space, const DeltaSpec& s) {
-    c.scores = space.take<bf16>(entries_of(s) * square);
-    c.gram = space.take<bf16>(entries_of(s) * square);
-    c.faded = space.take<bf16>(3 * entries_of(s) * chunk * s.key_dim);
-    c.edges = space.take<Edges>(entries_of(s));
-    const int64_t segments = delta_segments(s), places = segments > 1 ? s.batch * s.heads * segments : 0;
-    c.bounds = space.take<float>(places * s.key_dim * s.value_dim);
-    c.maps = space.take<float>(places * s.key_dim * s.key_dim);
+inline void place_scores(DeltaChunks& c, const Tensor& workspace, const DeltaPlaces& at) {
+    c.scores = piece<bf16>(workspace, at.scores);
+    c.gram = piece<bf16>(workspace, at.gram);
+    c.faded = piece<bf16>(workspace, at.faded);
+    c.edges = piece<Edges>(workspace, at.edges);
+    c.bounds = piece<float>(workspace, at.bounds);
+    c.maps = piece<float>(workspace, at.maps);
 }
 inline DeltaChunks chunks_of(const DeltaInputs& in, const DeltaSpec& s) {
     const int64_t chunks = delta_chunks(s.length), segments = delta_segments(s);
@@ -500,9 +486,8 @@ void launch_gradients(const DeltaBackward& b, const DeltaSpec& s, Stream stream)
 // From what each segment leaves, starting from zero, to the states at its ends: from the second bound on, or backward from
 // the last but one.
 void join_segments(const DeltaChunks& c, const DeltaSpec& s, bool backward, Stream stream);
-inline void check_space(const Tensor& workspace, const DeltaSpec& s, bool backward) {
-    check(workspace.bytes() >= delta_chunks_workspace(s, backward) &&
-              reinterpret_cast<uintptr_t>(workspace.data()) % 16 == 0,
+inline void check_space(const Tensor& workspace, const DeltaPlaces& at) {
+    check(workspace.bytes() >= at.bytes && reinterpret_cast<uintptr_t>(workspace.data()) % 16 == 0,
           "delta rule in chunks: a workspace of {} bytes", workspace.bytes());
 }
 

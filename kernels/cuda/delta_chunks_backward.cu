@@ -263,33 +263,23 @@ void delta_backward_kernel(DeltaBackward b) {
 
 // --- host side
 
-int64_t slabs_of(const DeltaSpec& s) {
-    return (s.value_dim + warp_columns - 1) / warp_columns;
-}
-void take_backward(DeltaBackward& b, DeltaSpace& space, const DeltaSpec& s) {
-    const int64_t n = s.batch * s.length, values = s.heads * s.value_dim;
-    b.u = {space.take<bf16>(n * values), values};
-    b.dstates = space.take<bf16>(entries_of(s) * s.key_dim * s.value_dim);
-    b.dbeta = space.take<float>(slabs_of(s) * n * s.heads);
-    b.along = space.take<float>(entries_of(s) * slabs_of(s));
-    b.slabs = static_cast<int>(slabs_of(s));
-    b.rows = n;
+void place_gradient(DeltaBackward& b, const Tensor& workspace, const DeltaPlaces& at, const DeltaSpec& s) {
+    const int64_t values = s.heads * s.value_dim;
+    b.u = {piece<bf16>(workspace, at.u), values};
+    b.dstates = piece<bf16>(workspace, at.dstates);
+    b.dbeta = piece<float>(workspace, at.dbeta);
+    b.along = piece<float>(workspace, at.along);
+    b.slabs = static_cast<int>((s.value_dim + warp_columns - 1) / warp_columns);
+    b.rows = s.batch * s.length;
 }
 
 }  // namespace
 
-int64_t delta_chunks_workspace(const DeltaSpec& s, bool backward) {
-    DeltaSpace space{nullptr};
-    DeltaBackward all{};
-    take_scores(all.in, space, s);
-    if (backward) take_backward(all, space, s);
-    return space.used;
-}
-
 void delta_rule_in_chunks_backward(const DeltaGradients& d, Tensor workspace, const Tensor& dout,
                                    const Tensor& states, const DeltaInputs& in, const DeltaSpec& spec,
                                    Stream stream) {
-    check_space(workspace, spec, true);
+    const DeltaPlaces places(spec, true);
+    check_space(workspace, places);
     DeltaBackward b{};
     b.in = chunks_of(in, spec);
     b.dout = view<const bf16>(dout);
@@ -300,9 +290,8 @@ void delta_rule_in_chunks_backward(const DeltaGradients& d, Tensor workspace, co
     b.to_dv = view<bf16>(d.v);
     b.to_ddecay = view<float>(d.decay);
     b.to_dbeta = view<float>(d.beta);
-    DeltaSpace space{static_cast<std::byte*>(workspace.data())};
-    take_scores(b.in, space, spec);
-    take_backward(b, space, spec);
+    place_scores(b.in, workspace, places);
+    place_gradient(b, workspace, places, spec);
     launch_scores(b.in, spec, stream);
     const auto pass = [&](auto walk) {
         constexpr Walk what = decltype(walk)::value;

@@ -275,10 +275,10 @@ bool delta_in_chunks(const DeltaInputs& in, const DeltaSpec& s) {
 
 void delta_rule_in_chunks(Tensor o, const DeltaStates& states, Tensor workspace, const DeltaInputs& in,
                           const DeltaSpec& spec, Stream stream) {
-    check_space(workspace, spec, false);
+    const DeltaPlaces places(spec, false);
+    check_space(workspace, places);
     DeltaForward f{chunks_of(in, spec), view<bf16>(o), numbers_of(states.of_chunks), numbers_of(states.last)};
-    DeltaSpace space{static_cast<std::byte*>(workspace.data())};
-    take_scores(f.in, space, spec);
+    place_scores(f.in, workspace, places);
     launch_scores(f.in, spec, stream);
     const auto pass = [&](auto walk) {
         constexpr Walk what = decltype(walk)::value;

@@ -68,25 +68,7 @@ void delta_join_kernel(Join j) {
     }
 }
 
-// The most blocks of the second walk: two on each of 132 multiprocessors.
-constexpr int64_t most_blocks = 264;
-constexpr int64_t least_chunks = 16;   // of a segment
-constexpr int64_t least_segments = 4;  // with fewer, two walks save little of one
-
 }  // namespace
-
-int64_t delta_segments(const DeltaSpec& s) {
-    const int64_t chunks = delta_chunks(s.length);
-    int64_t segments = std::max<int64_t>(1, std::min(s.segments, chunks));
-    if (s.segments == 0) {
-        const int64_t blocks =
-            std::max<int64_t>(1, s.batch * s.heads * ((s.value_dim + columns - 1) / columns));
-        segments = std::min(most_blocks / blocks, chunks / least_chunks);
-        if (segments < least_segments) return 1;
-    }
-    const int64_t of_each = (chunks + segments - 1) / segments;
-    return (chunks + of_each - 1) / of_each;
-}
 
 void delta::join_segments(const DeltaChunks& c, const DeltaSpec& s, bool backward, Stream stream) {
     if (c.segments < 3) return;

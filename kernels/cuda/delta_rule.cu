@@ -15,12 +15,12 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/vec.cuh"
+#include "kernels/cuda/workspaces.h"
 
 namespace longreach::cuda {
 namespace {
 
-constexpr int columns = 32;           // of a block, one per thread
-constexpr int backward_blocks = 128;  // at most: each has the states of a chunk in the workspace
+constexpr int columns = rule_columns;  // of a block, one per thread
 
 template <int most>
 struct DeltaLayout {
@@ -297,27 +297,11 @@ DeltaArguments<T> arguments_of(const DeltaInputs& in, const DeltaSpec& s) {
             s.query_scale,
             s.key_scale};
 }
-int64_t groups_of(const DeltaSpec& s) {
-    return (s.value_dim + columns - 1) / columns;
-}
-int64_t backward_blocks_of(const DeltaSpec& s) {
-    const int64_t items = s.batch * s.heads * groups_of(s);
-    return items < backward_blocks ? items : backward_blocks;
-}
 View<float> floats_of(const Tensor& t) {
     return t ? view<float>(t) : View<float>{nullptr, 0};
 }
 
 }  // namespace
-
-// Whether a decay is one per head, and rows are aligned, is not known here: enough for either form.
-int64_t delta_workspace(const DeltaSpec& s, bool backward, DType type) {
-    const int64_t n = s.batch * s.length;
-    const int64_t by_position = backward ? 4 * (groups_of(s) * n * s.heads * (3 * s.key_dim + 1) +
-                                                backward_blocks_of(s) * delta_chunk * s.key_dim * columns)
-                                         : 0;
-    return type == DType::bf16 ? std::max(by_position, delta_chunks_workspace(s, backward)) : by_position;
-}
 
 void delta_rule(Tensor o, const DeltaStates& states, Tensor workspace, const DeltaInputs& in,
                 const DeltaSpec& spec, Stream stream) {
@@ -339,8 +323,8 @@ void delta_rule(Tensor o, const DeltaStates& states, Tensor workspace, const Del
         with_channels(spec.key_dim, [&](auto most) {
             constexpr int room = decltype(most)::value;
             launch(delta_rule_kernel<T, room>,
-                   {dim3(static_cast<unsigned>(items), static_cast<unsigned>(groups_of(spec))), dim3(columns),
-                    sizeof(DeltaLayout<room>), stream},
+                   {dim3(static_cast<unsigned>(items), static_cast<unsigned>(rule_groups(spec))),
+                    dim3(columns), sizeof(DeltaLayout<room>), stream},
                    arguments);
         });
     });
@@ -349,7 +333,7 @@ void delta_rule(Tensor o, const DeltaStates& states, Tensor workspace, const Del
 void delta_rule_backward(const DeltaGradients& d, Tensor workspace, const Tensor& dout, const Tensor& states,
                          const DeltaInputs& in, const DeltaSpec& spec, Stream stream) {
     const int64_t n = spec.batch * spec.length, keys = spec.heads * spec.key_dim;
-    const int64_t groups = groups_of(spec), blocks = backward_blocks_of(spec),
+    const int64_t groups = rule_groups(spec), blocks = rule_backward_blocks(spec),
                   size = spec.key_dim * spec.value_dim;
     check(workspace.bytes() >= delta_workspace(spec, true, dout.dtype),
           "delta rule backward: a workspace of {} bytes", workspace.bytes());

@@ -12,60 +12,19 @@
 //
 // In bf16 the values of x, A and B are rounded when they are stored; everything else is f32.
 #include <algorithm>
-#include <map>
 #include <utility>
-#include <vector>
 
 #include "kernels/cuda/fold.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/muon.h"
+#include "kernels/cuda/workspaces.h"
 
 namespace longreach::cuda {
 namespace {
 
 constexpr float first_power = 3.4445f, third_power = -4.7750f, fifth_power = 2.0315f;
-constexpr int64_t line = 256;  // bytes every matrix begins on
 
-int64_t on_lines(int64_t bytes) {
-    return (bytes + line - 1) / line * line;
-}
-
-// Of one batch: x, y [s, l], a, b [s, s], one per matrix; then the sums of squares and their parts.
-struct Layout {
-    int64_t small, large, matrices;
-    int64_t matrix, square;           // bytes of one x, one a
-    int64_t partials, totals, bytes;  // where they begin, and all of it
-    Layout(int64_t s, int64_t l, int64_t group, DType type, int64_t batch_bytes) : small(s), large(l) {
-        matrix = on_lines(s * l * size_of(type));
-        square = on_lines(s * s * size_of(type));
-        matrices = std::clamp(batch_bytes / matrix, int64_t{1}, group);
-        partials = 2 * matrices * (matrix + square);
-        totals = partials + on_lines(matrices * flat_blocks(s * l) * 8);
-        bytes = totals + on_lines(matrices * 8);
-    }
-};
-
-// The slots by (shorter side, longer side), in their order within a group.
-using Groups = std::map<std::pair<int64_t, int64_t>, std::vector<MuonSlot>>;
-Groups grouped(std::span<const MuonSlot> slots) {
-    Groups groups;
-    for (const MuonSlot& slot : slots) {
-        const int64_t rows = slot.param.rows(), cols = slot.param.cols();
-        check(slot.param.contiguous() && slot.gradient.contiguous() && slot.momentum.contiguous() &&
-                  slot.gradient.rows() == rows && slot.gradient.cols() == cols &&
-                  slot.momentum.rows() == rows && slot.momentum.cols() == cols,
-              "muon slot {}x{} with gradient {}x{} and momentum {}x{}", rows, cols, slot.gradient.rows(),
-              slot.gradient.cols(), slot.momentum.rows(), slot.momentum.cols());
-        check(slot.param.dtype == DType::f32 && slot.gradient.dtype == DType::f32 &&
-                  slot.momentum.dtype == DType::f32,
-              "muon slot of {}, {} and {}", name_of(slot.param.dtype), name_of(slot.gradient.dtype),
-              name_of(slot.momentum.dtype));
-        if (rows * cols > 0) groups[{std::min(rows, cols), std::max(rows, cols)}].push_back(slot);
-    }
-    return groups;
-}
-
-void run_batch(MatrixProducts& products, std::span<const MuonSlot> slots, const Layout& layout,
+void run_batch(MatrixProducts& products, std::span<const MuonSlot> slots, const MuonPlaces& layout,
                std::byte* memory, const MuonSpec& spec, DType type, Stream stream) {
     const auto count = static_cast<int64_t>(slots.size());
     const int64_t step = layout.matrix / size_of(type), square = layout.square / size_of(type);
@@ -119,22 +78,13 @@ void run_batch(MatrixProducts& products, std::span<const MuonSlot> slots, const 
 
 }  // namespace
 
-int64_t muon_workspace(std::span<const MuonSlot> slots, DType type, int64_t batch_bytes) {
-    int64_t most = 0;
-    for (const auto& [sides, group] : grouped(slots))
-        most = std::max(
-            most,
-            Layout(sides.first, sides.second, static_cast<int64_t>(group.size()), type, batch_bytes).bytes);
-    return most;
-}
-
 void muon(MatrixProducts& products, std::span<const MuonSlot> slots, Tensor workspace, const MuonSpec& spec,
           DType type, Stream stream, int64_t batch_bytes) {
     check(type == DType::f32 || type == DType::bf16, "muon with products of {}", name_of(type));
-    const Groups groups = grouped(slots);
+    const MuonGroups groups = muon_groups(slots);
     for (const auto& [sides, group] : groups) {
         const auto count = static_cast<int64_t>(group.size());
-        const Layout layout(sides.first, sides.second, count, type, batch_bytes);
+        const MuonPlaces layout(sides.first, sides.second, count, type, batch_bytes);
         check(workspace.bytes() >= layout.bytes && reinterpret_cast<uintptr_t>(workspace.data()) % 8 == 0,
               "muon workspace of {} bytes, needs {}", workspace.bytes(), layout.bytes);
         for (int64_t first = 0; first < count; first += layout.matrices) {

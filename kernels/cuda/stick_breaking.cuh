@@ -13,10 +13,10 @@
 #pragma once
 
 #include "kernels/cuda/attention_tiles.cuh"
+#include "kernels/cuda/workspaces.h"
 
 namespace longreach::cuda {
 
-inline constexpr int stick_edge = 32;      // queries of a tile, and keys
 inline constexpr int stick_threads = 128;  // of a block
 inline constexpr int stick_warps = stick_threads / 32;
 inline constexpr int slab_channels = 64;

@@ -23,8 +23,6 @@
 namespace longreach::cuda {
 namespace {
 
-constexpr int slab_sums = 2 * stick_edge;  // diagonals of a tile, and one unused
-
 // Arguments of all kernels. Sums are dense: dq [N, H d], dk, dv [N, G d].
 template <class T>
 struct StickBackward {
@@ -251,24 +249,6 @@ void fold_sticks_kernel(View<float> to, int64_t columns, const float* slab, int 
 
 // --- host side
 
-// The workspace, in bytes: sums of b, rests of delta, dQ, dK, dV, the slab. A gradient counts as asked for when
-// it has a shape, whether it has memory yet or not.
-struct StickWorkspace {
-    int64_t rest, dq, dk, dv, slab, bytes;  // where they begin, and the end
-    StickWorkspace(const AttentionSpec& spec, const AttentionGradients& wanted) {
-        const auto rounded = [](int64_t floats) { return (floats * 4 + 127) / 128 * 128; };
-        const int64_t tokens = spec.batch * spec.length;
-        rest = rounded(spec.heads * tokens);
-        dq = 2 * rest;
-        dk = dq + rounded(tokens * spec.heads * spec.head_dim);
-        dv = dk + rounded(tokens * spec.kv_heads * spec.head_dim);
-        slab = dv + (dv - dk);
-        const bool tables = wanted.distance_gain.rank > 0 || wanted.distance_bias.rank > 0;
-        const int64_t tiles = (spec.length + stick_edge - 1) / stick_edge;
-        bytes = slab + (tables ? spec.batch * spec.heads * tiles * 2 * slab_sums * 4 : 0);
-    }
-};
-
 template <class T>
 void launch_diagonals(const StickBackward<T>& b, const AttentionGradients& gradients, Stream stream) {
     const AttentionInput<T>& a = b.in;
@@ -292,10 +272,6 @@ void launch_diagonals(const StickBackward<T>& b, const AttentionGradients& gradi
 
 }  // namespace
 
-int64_t stick_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) {
-    return StickWorkspace(spec, gradients).bytes;
-}
-
 void break_sticks_backward(const QueryKeyValue& d, const AttentionGradients& gradients, Tensor workspace,
                            const Tensor& dout, const AttentionSaved& saved, const AttentionSpec& spec,
                            Stream stream) {
@@ -313,7 +289,7 @@ void break_sticks_backward(const QueryKeyValue& d, const AttentionGradients& gra
     check(tiles * spec.kv_heads * spec.batch < int64_t{1} << 31 && tokens * spec.heads < int64_t{1} << 33,
           "attention_backward over {} positions, {} heads of {} sequences", spec.length, spec.heads,
           spec.batch);
-    const StickWorkspace places(spec, gradients);
+    const StickPlaces places(spec, gradients);
     check(workspace.bytes() >= places.bytes, "attention_backward: workspace of {} bytes, {} needed",
           workspace.bytes(), places.bytes);
     if (tokens == 0) return;

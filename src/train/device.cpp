@@ -92,11 +92,9 @@ std::unique_ptr<Ops> open_planned_device(const SystemConfig& system, const std::
     }
     require(system.device != Device::cpu, ExitCode::usage,
             "--plan-for {} is for a GPU, but system.device is cpu", plan_for);
-    CudaOptions options;
-    if (system.precision == PrecisionChoice::fp32) options.precision = Precision::fp32;
-    std::unique_ptr<Ops> ops = make_cuda_plan(options);
-    note = fmt::format("planned for: a GPU with {}, {}", human_bytes(device.bytes),
-                       options.precision == Precision::bf16 ? "bf16" : "fp32");
+    const bool fp32 = system.precision == PrecisionChoice::fp32;
+    std::unique_ptr<Ops> ops = make_cuda_plan(fp32 ? Precision::fp32 : Precision::bf16);
+    note = fmt::format("planned for: a GPU with {}, {}", human_bytes(device.bytes), fp32 ? "fp32" : "bf16");
     return ops;
 }
 

@@ -114,7 +114,7 @@ def prepare(block):
     text = "\n".join(block)
     if text.startswith("{"):
         pathlib.Path("my.json").write_text(text)
-        run(f"{PROGRAM} train my.json --dry-run --plan-for 80GiB")  # its data may be missing then
+        run(f"{PROGRAM} train my.json --dry-run --plan-for 80GiB:cuda")  # its data may be missing then
         # The commands that follow train something of this machine's size.
         small = {"base": "configs/quickstart/rope.json", "run": {"name": "my"}}
         pathlib.Path("my.json").write_text(json.dumps(small))

@@ -321,7 +321,7 @@ TEST_CASE("a plan for a GPU that is not here is that of the GPU itself") {
             return lines;
         };
         const std::string real = plan(make_cuda_ops({.precision = precision}), "real.txt");
-        CHECK(plan(make_cuda_plan({.precision = precision}), "planned.txt") == real);
+        CHECK(plan(make_cuda_plan(precision), "planned.txt") == real);
         CHECK(contains(real, "planned"));
         CHECK(plan(make_cpu_ops({}), "cpu.txt") != real);
     }
