@@ -24,6 +24,7 @@ class DecidedSweep {
     // Trains up to each look and tells what it decided. A contrast with runs that failed stays at its look.
     sweep::SweepOutcome run(sweep::SweepOptions options, train::Console& console);
     const std::string& directory() const { return all_.directory; }
+    const sweep::SweepPlan& all() const { return all_; }  // the runs that may be needed
 
   private:
     // What the contrasts need after the looks that results allow, and whether they may need more.

@@ -4,6 +4,7 @@
 #include "config/help.h"
 #include "report/sweep_results.h"
 #include "sweep/sweep_queue.h"
+#include "sweep/unlisted_runs.h"
 
 namespace longreach::commands {
 
@@ -35,6 +36,10 @@ ExitCode sweep(const SweepArguments& options) {
     }
     train::Console console;
     console.line(decided ? decided->text() : plan->text());
+    std::set<std::string> listed;
+    for (const sweep::PlannedRun& run : decided ? decided->all().runs : plan->runs) listed.insert(run.name);
+    if (const std::string note = sweep::unlisted_note(config.directory(), listed); !note.empty())
+        console.line("  note: " + note);
     if (options.dry_run) return ExitCode::ok;
     console.accompany();
     const std::string directory = config.directory();

@@ -11,6 +11,7 @@
 #include "config/field_info.h"
 #include "io/file.h"
 #include "report/comparable.h"
+#include "sweep/unlisted_runs.h"
 #include "train/run_directory.h"
 
 namespace longreach::report {
@@ -190,6 +191,7 @@ void collect_sweep(const std::string& path, Collection& out) {
             if (const auto number = seed.to_int64()) out.seeds.push_back(*number);
     const json::Value* runs = sweep.find("runs");
     require(runs && runs->is_array(), ExitCode::data, "{}/sweep.json has no list \"runs\"", path);
+    std::set<std::string> listed;
     for (const json::Value& entry : runs->as_array()) {
         ++out.planned;
         if (const json::Value* labels = entry.find("evaluations"); labels && labels->is_array())
@@ -204,6 +206,7 @@ void collect_sweep(const std::string& path, Collection& out) {
         // Only the last component: the sweep may have been moved, and nothing outside it is opened.
         const std::string last = io::base_name(directory);
         const std::string where = io::join_path(path, last);
+        listed.insert(last);
         if (last.empty() || last == "." || last == ".." ||
             io::kind_of(where, io::Links::follow) != io::PathKind::directory) {
             out.notes.push_back(fmt::format("{} has not begun.", last));
@@ -214,6 +217,8 @@ void collect_sweep(const std::string& path, Collection& out) {
         if (const json::Value* seed = entry.find("seed")) run.seed = seed->to_int64().value_or(run.seed);
         out.runs.push_back(std::move(run));
     }
+    if (const std::string note = sweep::unlisted_note(path, listed); !note.empty())
+        out.notes.push_back(note + ".");
 }
 
 void collect_loose(const std::vector<std::string>& paths, Collection& out) {

@@ -191,10 +191,11 @@ std::string contrasts_text(const Collection& sweep, const table::Terminal& termi
         const decide::MeanInterval& m = answer.interval;
         std::string difference = std::isnan(m.mean) ? "-" : fmt::format("{:+.4f}", m.mean);
         if (m.has_interval()) difference += fmt::format(" [{:+.4f}, {:+.4f}]", m.low, m.high);
-        lines.push_back({c.name, verdict, difference, c.margin > 0 ? fmt::format("{:g}", c.margin) : "-",
-                         arms_of(c), fmt::format("{}", c.at), quantity_of(c), fmt::format("{}", answer.seeds),
-                         answer.look > 0 ? fmt::format("{}", answer.look) : "-",
-                         fmt::format("{:.2f}", 100 * answer.confidence)});
+        lines.push_back(
+            {c.name, verdict, difference, c.margin > 0 ? fmt::format("{:g}", c.margin) : "-", arms_of(c),
+             fmt::format("{}", c.at), quantity_of(c), fmt::format("{}", answer.seeds),
+             answer.look > 0 ? fmt::format("{}", answer.look) : "-",
+             std::isnan(answer.confidence) ? "-" : fmt::format("{:.2f}", 100 * answer.confidence)});
     }
     std::string out = fmt::format("\n{}\n{}", contrasts_caption, table::text_table(lines, terminal));
     for (const sweep::Contrast& c : sweep.contrasts)

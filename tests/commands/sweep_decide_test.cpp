@@ -126,6 +126,10 @@ TEST_CASE("sweep --decide: seeds are added until contrasts are decided, also aft
     CHECK(get(home.dir / "runs/s/sweep.json") == listed);
     CHECK(get(home.dir / "runs/s/results.csv") == csv);
     CHECK(contains(dry(), "to decide: at least 20 runs, at most 20,"));
+    CHECK_FALSE(contains(dry(), "not in the tables"));
+    // Without --decide a sweep has the seeds of its file alone, and says what it leaves out.
+    CHECK(contains(run(output, {"sweep", home.file, "--dry-run"}).out,
+                   "note: 14 runs of earlier commands not in the tables: a.seed3, a.seed4, "));
 }
 
 TEST_CASE("sweep --decide: without primary contrasts of its variants it is refused") {

@@ -136,6 +136,22 @@ TEST_CASE("a sweep opens nothing outside its directory, and says which runs have
     CHECK(contains(error_of([&] { report::collect({dir / "sweep", dir / "secret"}); }), "2: "));
 }
 
+TEST_CASE("a sweep says which runs in its directory an earlier command trained") {
+    const TempDir dir;
+    for (const char* run : {"a.seed1", "a.seed2", "b.seed1", "b.seed2", "c.seed1", "c.seed2"}) {
+        put_run(dir / "s/" + run, 1, 2);
+        put(dir / "s/" + run + "/metrics.jsonl", "");
+    }
+    io::make_directories(dir / "s/mine");
+    put(dir / "s/mine/config.json", "{}");  // no run
+    put(dir / "s/sweep.json", R"({"name": "s", "baseline": "a", "runs": [
+        {"variant": "a", "seed": 1, "directory": "a.seed1", "evaluations": []}]})");
+    CHECK(report::collect({dir / "s"}).notes ==
+          std::vector<std::string>{
+              "5 runs of earlier commands not in the tables: a.seed2, b.seed1, b.seed2, "
+              "c.seed1 and 1 more; a sweep with their seeds and variants lists them again."});
+}
+
 TEST_CASE("the list of a sweep by a later version is refused; one without a number is the first") {
     const TempDir dir;
     put_run(dir / "a.seed1", 1, 2);
