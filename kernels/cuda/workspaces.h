@@ -1,5 +1,5 @@
-// Where the pieces of the workspaces of CUDA operations begin, in bytes. Plain C++, so that a build without nvcc can plan
-// for a GPU.
+// Where the pieces of the workspaces of CUDA operations begin, in bytes. This is plain C++, so that a build without nvcc can
+// plan for a GPU, too.
 //
 // A gradient counts as asked for when it has a shape, whether it has memory yet or not.
 #pragma once
@@ -51,8 +51,8 @@ struct DeltaPlaces {
     DeltaPlaces(const DeltaSpec& spec, bool backward);
 };
 
-// Of a batch of Muon's matrices [s, l] or [l, s], s <= l: x, y [s, l], a, b [s, s], one per matrix; then the sums of squares
-// and their parts.
+// Of a batch of Muon's matrices [s, l] or [l, s], s <= l: x, y [s, l], a, b [s, s], one per matrix; then the parts of the
+// sums of squares, and the sums.
 struct MuonPlaces {
     int64_t small, large, matrices;
     int64_t matrix, square;  // bytes of one x, one a

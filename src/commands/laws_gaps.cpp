@@ -74,14 +74,29 @@ Measured measured_by(const std::string& directory) {
         fmt::format("longreach probe {} --lengths LENGTH writes them, for layers with a softmax", directory));
 }
 
-// The context that the run of a directory was trained on.
-int64_t context_of(const std::string& directory) {
+// What the command that measured in a directory changed by --set.
+std::vector<std::string> changes_in(const std::string& directory) {
+    const std::string file = io::join_path(directory, "request.json");
+    if (io::kind_of(file, io::Links::refuse) != io::PathKind::file) return {};
+    constexpr uint64_t largest = uint64_t{1} << 20;
+    const json::Value request =
+        json::parse(io::read_file(file, largest, io::Links::refuse), file, {.code = ExitCode::data});
+    std::vector<std::string> changes;
+    if (const json::Value* set = request.find("set"); set && set->is_array())
+        for (const json::Value& change : set->as_array())
+            if (const std::string* text = change.to_string()) changes.push_back(*text);
+    return changes;
+}
+
+// The run of a directory, as the probe saw it.
+train::Experiment probed_in(const std::string& directory) {
     for (const std::string& path : {directory, io::parent_path(io::parent_path(directory))}) {
         const std::string file = io::join_path(path, "config.json");
         if (io::kind_of(file, io::Links::follow) != io::PathKind::file) continue;
         return config::load_config<train::Experiment>(
-                   {.file = file}, [](train::Experiment& e, config::Problems& p) { e.check(p); })
-            .value.model.train_context;
+                   {.file = file, .overrides = changes_in(directory)},
+                   [](train::Experiment& e, config::Problems& p) { e.check(p); })
+            .value;
     }
     throw Error(ExitCode::data,
                 fmt::format("{} is neither a run directory nor RUN/eval/LABEL of one", directory));
@@ -114,7 +129,16 @@ std::string pooled_text(const char* what, const std::vector<double>& exponents) 
 
 GapLaws gap_laws(const std::string& directory) {
     const Measured measured = measured_by(directory);
-    const int64_t context = context_of(measured.directory);
+    const train::Experiment probed = probed_in(measured.directory);
+    if (probed.eval.rope.active())
+        throw Error(
+            ExitCode::data,
+            fmt::format(
+                "{} was measured with scores or angles that the evaluation changes: the exponents would be "
+                "those of the changed scores, and the law would replace the change",
+                measured.directory),
+            "longreach probe with --set eval.score=null --set eval.angle=null, and without --rope");
+    const int64_t context = probed.model.train_context;
     // Half of its queries see the most keys that training had.
     const int64_t reference =
         static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(2, context - 1))));

@@ -146,6 +146,13 @@ TEST_CASE("laws --from: the exponents of a probe, and a score that eval takes") 
     const std::string score = f.out.substr(at, f.out.find('"', at) - at);
     CHECK(score == "z * max(1, (log(n)/log(L))^0.5)");
     CHECK(run(output, {"eval", dir / "done", "--lengths", "64", "--set", "eval.score=" + score}).code == 0);
+    // A probe of changed scores measured other exponents.
+    put(dir / "done/eval/made/request.json", R"({"set": ["eval.score=z*2", "eval.pick=head"]})");
+    f = from("done/eval/made");
+    CHECK(f.code == 3);
+    CHECK(contains(f.err, "was measured with scores or angles that the evaluation changes"));
+    put(dir / "done/eval/made/request.json", R"({"set": ["eval.pick=head"]})");
+    CHECK(from("done/eval/made").code == 0);
     // Less and less attention to the largest keys is needed where their number falls with n.
     put(dir / "done/eval/made/probe.csv", probe_of(
                                               4096, [](double n) { return 6 / std::log(n); }, false));
