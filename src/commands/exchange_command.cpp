@@ -1,4 +1,4 @@
-// longreach import and longreach export: models in the layout of Hugging Face.
+// longreach import and longreach export: models of other programs.
 #include <algorithm>
 #include <memory>
 
@@ -11,11 +11,13 @@ namespace longreach::commands {
 
 void add_import_command(Command& program) {
     auto options = std::make_shared<exchange::ImportOptions>();
-    Command command = program.add("import", "Make a run of a model in Hugging Face's layout (safetensors)");
-    command.option("directory", options->directory, "Directory with config.json and model.safetensors")
+    Command command = program.add(
+        "import", "Make a run of a model in Hugging Face's layout (safetensors) or in a GGUF file");
+    command
+        .option("model", options->directory, "Directory with config.json and model.safetensors, or FILE.gguf")
         .required();
     command.option("-o,--out", options->output,
-                   "Run directory to write (default: runs/NAME of the directory)");
+                   "Run directory to write (default: runs/NAME of the directory or the file)");
     command
         .option("--set", options->set, "Set a field of the run's config: --set 'data.val=[\"tokens/val_*\"]'")
         .repeatable();

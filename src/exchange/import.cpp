@@ -1,16 +1,19 @@
 #include "exchange/import.h"
 
 #include <algorithm>
+#include <functional>
 
 #include <fmt/ranges.h>
 
 #include "base/finite.h"
 #include "base/hash.h"
+#include "base/error.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "config/loader.h"
 #include "data/tokenizer_file.h"
 #include "exchange/family.h"
+#include "exchange/gguf_model.h"
 #include "exchange/model_directory.h"
 #include "exchange/tokenizer_files.h"
 #include "exchange/weights.h"
@@ -40,6 +43,35 @@ json::Value evaluated_lengths(int64_t context) {
          length <= std::min<int64_t>(context, 65536); length *= 2)
         lengths.push(length);
     return lengths;
+}
+
+// A model before it is a run: a directory, or a GGUF file.
+struct Model {
+    Settings settings;
+    std::string asks;  // where the settings stand, for messages
+    std::function<Weights()> weights;
+    std::function<TokenizerFiles()> tokenizer;
+};
+
+bool is_gguf(const std::string& target) {
+    return target.ends_with(".gguf") || io::kind_of(target, io::Links::follow) == io::PathKind::file;
+}
+
+Model open_model(const std::string& target) {
+    if (is_gguf(target)) {
+        const auto file = std::make_shared<const GgufFile>(GgufFile::open(target));
+        const Settings settings = gguf_settings(*file);
+        return {settings, "metadata", [=] { return gguf_weights(file, settings); },
+                [=] { return gguf_tokenizer(*file); }};
+    }
+    const std::string file = file_in(target, "config.json");
+    return {Settings(io::read_file(file, largest_settings, io::Links::follow), file), "config.json",
+            [=] { return Weights::open(target); }, [=] { return find_tokenizer(target); }};
+}
+
+std::string default_name(const std::string& target) {
+    const std::string name = io::base_name(target);
+    return name.size() > 5 && name.ends_with(".gguf") ? name.substr(0, name.size() - 5) : name;
 }
 
 // The config of the run. It counts as resolved, so that fields without effect are no mistakes.
@@ -74,7 +106,7 @@ struct Source {
 
 // Where every tensor of the model comes from. Each tensor of the directory is used or known to hold no weights.
 std::map<std::string, Source> match(const model::ParamTable& table, const Foreign& foreign,
-                                    const Weights& weights, const ImportOptions& options) {
+                                    const Weights& weights, const Model& source, const std::string& target) {
     std::map<std::string, Source> sources;
     std::set<std::string> used;
     for (const model::Param& param : table.params()) {
@@ -82,23 +114,22 @@ std::map<std::string, Source> match(const model::ParamTable& table, const Foreig
         std::string shorter;
         const std::string* name = find_name(weights, place.name, shorter);
         require(name != nullptr, ExitCode::checkpoint, "{} lacks {}, which a model of the form {} has",
-                options.directory, place.name, foreign.family);
+                target, place.name, foreign.family);
         std::vector<int64_t> wanted = param.shape;
         wanted[0] *= place.parts;
         if (place.transposed) std::swap(wanted.front(), wanted.back());
-        const std::vector<int64_t>& shape = weights.find(*name)->tensor->shape;
-        require(shape == wanted, ExitCode::checkpoint, "{}: {} has the shape [{}]; config.json asks for [{}]",
-                options.directory, *name, fmt::join(shape, ", "), fmt::join(wanted, ", "));
-        weights.require_readable(*name);
+        const ForeignTensor& tensor = *weights.find(*name);
+        require(tensor.shape == wanted, ExitCode::checkpoint, "{}: {} has the shape [{}]; {} asks for [{}]",
+                target, *name, fmt::join(tensor.shape, ", "), source.asks, fmt::join(wanted, ", "));
+        require(tensor.refusal.empty(), ExitCode::checkpoint, "{}: {} {}", target, *name, tensor.refusal);
         used.insert(*name);
         sources[param.name] = {*name, place};
     }
     const bool tied = table.find("head.weight") == nullptr;
     for (const auto& [name, unused] : weights.tensors())
         require(used.count(name) > 0 || foreign.ignores(name) || (tied && name == "lm_head.weight"),
-                ExitCode::checkpoint,
-                "{} holds {}, which a model of the form {} with this config.json does not have",
-                options.directory, shown(name), foreign.family);
+                ExitCode::checkpoint, "{} holds {}, which a model of the form {} with this {} does not have",
+                target, shown(name), foreign.family, source.asks);
     return sources;
 }
 
@@ -135,7 +166,7 @@ void write_checkpoint(const std::string& run, const model::ParamTable& table, co
                            [&](const io::StoredTensor& tensor, io::ByteSink& out) {
                                const Source& source = sources.at(tensor.name);
                                const std::vector<float> values =
-                                   converted(weights.read(source.name), tensor.shape, source.place);
+                                   converted(weights.find(source.name)->read(), tensor.shape, source.place);
                                const NonFinite bad = find_non_finite(values);
                                require(bad.count == 0, ExitCode::checkpoint,
                                        "{} holds {} values that are not finite, the first at index {}",
@@ -162,24 +193,24 @@ std::optional<io::RunLock> lock_earlier(const std::string& run, bool replace) {
 }  // namespace
 
 ImportResult import_model(const ImportOptions& options, const io::Notice& notice) {
-    const std::string file = file_in(options.directory, "config.json");
-    const Settings settings(io::read_file(file, largest_settings, io::Links::follow), file);
-    const Foreign foreign = read_form(settings);
+    const Model source = open_model(options.directory);
+    const Foreign foreign = read_form(source.settings);
     ImportResult result;
     result.family = foreign.family;
     result.run =
-        options.output.empty() ? io::join_path("runs", io::base_name(options.directory)) : options.output;
+        options.output.empty() ? io::join_path("runs", default_name(options.directory)) : options.output;
     while (result.run.size() > 1 && result.run.ends_with('/')) result.run.pop_back();
-    if (const std::vector<std::string> unread = settings.unread(); !unread.empty())
-        result.notes.push_back(fmt::format("{}: not used: {}", file, join(unread, ", ")));
+    if (const std::vector<std::string> unread = source.settings.unread(); !unread.empty())
+        result.notes.push_back(fmt::format("{}: not used: {}", source.settings.file(), join(unread, ", ")));
 
     const Loaded loaded = load_config(foreign, result.run, options);
-    const Weights weights = Weights::open(options.directory);
+    const Weights weights = source.weights();
     // A model without memory, for its list of tensors alone.
     const model::Transformer model(loaded.value.model, 1);
-    const std::map<std::string, Source> sources = match(model.params(), foreign, weights, options);
+    const std::map<std::string, Source> sources =
+        match(model.params(), foreign, weights, source, options.directory);
     result.parameters = model.params().count();
-    const TokenizerFiles tokenizer = find_tokenizer(options.directory);
+    const TokenizerFiles tokenizer = source.tokenizer();
     if (!tokenizer.problem.empty()) result.notes.push_back(tokenizer.problem);
     result.tokenizer = tokenizer.description;
 

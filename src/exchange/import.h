@@ -10,8 +10,8 @@
 namespace longreach::exchange {
 
 struct ImportOptions {
-    std::string directory;              // config.json, safetensors and perhaps a tokenizer
-    std::string output;                 // the run; empty: runs/NAME, NAME that of the directory
+    std::string directory;              // config.json, safetensors and perhaps a tokenizer; or a GGUF file
+    std::string output;                 // the run; empty: runs/NAME, NAME that of the directory or the file
     std::vector<std::string> set = {};  // fields of the config, "eval.lengths=[1024]"
     bool replace = false;               // an earlier run; other files in its directory stay
 };

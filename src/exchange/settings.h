@@ -18,6 +18,8 @@ class Settings {
   public:
     // text: a JSON object. file: its name in messages.
     Settings(std::string_view text, const std::string& file);
+    // Of an object that no text holds.
+    static Settings made(json::Value value, const std::string& file) { return {std::move(value), file, ""}; }
 
     bool has(const std::string& key) const;  // and it is not null
     // The value of a member; `fallback` if it is missing or null. A value of another kind, or a number outside
@@ -33,6 +35,7 @@ class Settings {
     Settings section(const std::string& key) const;
     bool empty() const { return value_.to_object() == nullptr || value_.to_object()->empty(); }
     const json::Value& value() const { return value_; }
+    const std::string& file() const { return file_; }
 
     // Error(ExitCode::checkpoint) that this form of a model is not supported.
     [[noreturn]] void refuse(const std::string& key, const std::string& reason) const;

@@ -36,19 +36,27 @@ TokenizerFiles find_tokenizer(const std::string& directory) {
         return std::find(files.names.begin(), files.names.end(), name) != files.names.end();
     };
     if (!holds("tokenizer.json") && !(holds("vocab.json") && holds("merges.txt"))) return files;
+    describe_tokenizer(files, [&] {
+        auto tokenizer = data::load_tokenizer(directory);
+        if (holds("tokenizer.json") && !holds("tokenizer_config.json") && !holds("generation_config.json"))
+            find_boundary(*tokenizer, files);
+        return tokenizer;
+    });
+    return files;
+}
+
+void describe_tokenizer(TokenizerFiles& files,
+                        const std::function<std::shared_ptr<const tokenizer::Tokenizer>()>& load) {
     try {
-        const auto tokenizer = data::load_tokenizer(directory);
+        const std::shared_ptr<const tokenizer::Tokenizer> tokenizer = load();
         files.fingerprint = tokenizer->fingerprint();
         files.vocab_size = tokenizer->vocab_size();
         files.description = fmt::format("tokenizer: {} tokens, fingerprint {}", tokenizer->vocab_size(),
                                         format_hash64(files.fingerprint));
-        if (holds("tokenizer.json") && !holds("tokenizer_config.json") && !holds("generation_config.json"))
-            find_boundary(*tokenizer, files);
     } catch (const Error& error) {
         if (error.code() == ExitCode::internal || error.code() == ExitCode::disk) throw;
         files.problem = fmt::format("the tokenizer cannot be read here: {}", error.what());
     }
-    return files;
 }
 
 std::vector<std::pair<std::string, json::Value>> usage_files(const TokenizerFiles& files) {
@@ -81,6 +89,7 @@ void copy_tokenizer_files(const TokenizerFiles& files, const std::string& from, 
             json::parse(text, path, {.max_bytes = largest_tokenizer_file, .code = ExitCode::data});
         io::write_file_atomically(io::join_path(to, name), text);
     }
+    for (const auto& [name, text] : files.made) io::write_file_atomically(io::join_path(to, name), text);
 }
 
 }  // namespace longreach::exchange

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/json.h"
+#include "tokenizer/tokenizer.h"
 
 namespace longreach::exchange {
 
@@ -14,10 +17,12 @@ constexpr uint64_t largest_tokenizer_file = uint64_t{256} << 20;  // bytes
 
 struct TokenizerFiles {
     std::vector<std::string> names;  // of the files in the directory
-    uint64_t fingerprint = 0;        // 0: unknown
-    std::string description;         // one line; empty: there is no tokenizer
-    int64_t vocab_size = 0;          // 0: unknown
-    std::string problem;             // why the tokenizer cannot be read; empty: it can be
+    std::vector<std::pair<std::string, std::string>> made =
+        {};                    // files that are in no directory: name and content
+    uint64_t fingerprint = 0;  // 0: unknown
+    std::string description;   // one line; empty: there is no tokenizer
+    int64_t vocab_size = 0;    // 0: unknown
+    std::string problem;       // why the tokenizer cannot be read; empty: it can be
     // The token that begins and ends documents; -1 and empty if there is none, or if files say how to use the tokenizer.
     int64_t boundary = -1;
     std::string boundary_name;
@@ -26,14 +31,18 @@ struct TokenizerFiles {
 
 TokenizerFiles find_tokenizer(const std::string& directory);
 
+// Sets what the files say about the tokenizer that `load` gives; what it throws about the tokenizer becomes their problem.
+void describe_tokenizer(TokenizerFiles& files,
+                        const std::function<std::shared_ptr<const tokenizer::Tokenizer>()>& load);
+
 // With a boundary: what transformers reads beside config.json and tokenizer.json, by name.
 std::vector<std::pair<std::string, json::Value>> usage_files(const TokenizerFiles& files);
 
 // tokenizer.json for a model of bytes, which has no file of its own.
 TokenizerFiles write_byte_tokenizer(const std::string& to);
 
-// Copies them. Error(ExitCode::data) if one that is JSON by its name does not parse, or is a link that leads out of the
-// directory: what it points to would be published with the model.
+// Copies them, and writes those made. Error(ExitCode::data) if one that is JSON by its name does not parse, or is a link
+// that leads out of the directory: what it points to would be published with the model.
 void copy_tokenizer_files(const TokenizerFiles& files, const std::string& from, const std::string& to);
 
 }  // namespace longreach::exchange

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <memory>
 #include <set>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "exchange/model_directory.h"
+#include "io/safetensors.h"
 
 namespace longreach::exchange {
 
@@ -26,6 +28,28 @@ bool is_shard_name(const std::string& name) {
     };
     return name.size() <= 255 && !name.starts_with('.') && name.ends_with(".safetensors") &&
            std::all_of(name.begin(), name.end(), plain);
+}
+
+std::vector<float> values_of(const io::SafetensorsFile& file, const io::StoredTensor& tensor) {
+    const uint64_t bytes = tensor.bytes();
+    std::vector<float> values(
+        static_cast<size_t>(bytes * 8 / static_cast<uint64_t>(io::bits_of(tensor.type))));
+    if (tensor.type == io::StoredType::f32) {
+        file.read(tensor, values.data(), bytes);
+        return values;
+    }
+    const bool half = tensor.type == io::StoredType::f16;
+    std::vector<uint16_t> bits(values.size());
+    file.read(tensor, bits.data(), bytes);
+    for (size_t i = 0; i < values.size(); ++i)
+        values[i] = half ? half_value(bits[i]) : std::bit_cast<float>(uint32_t{bits[i]} << 16);
+    return values;
+}
+
+std::string refusal_of(io::StoredType type) {
+    const bool read =
+        type == io::StoredType::f32 || type == io::StoredType::f16 || type == io::StoredType::bf16;
+    return read ? "" : fmt::format("is {}; only F32, F16 and BF16 are read", io::name_of(type));
 }
 
 }  // namespace
@@ -55,18 +79,17 @@ WeightIndex parse_index(std::string_view text, const std::string& file) {
 
 Weights Weights::open(const std::string& directory) {
     Weights result;
-    result.directory_ = directory;
     const std::string single = file_in(directory, single_file), listed = file_in(directory, index_file);
     const auto add = [&](const std::string& path, const WeightIndex* index) {
-        result.files_.push_back(std::make_unique<io::SafetensorsFile>(io::SafetensorsFile::open(path)));
-        const io::SafetensorsFile& file = *result.files_.back();
-        for (const io::StoredTensor& tensor : file.tensors()) {
+        const auto file = std::make_shared<const io::SafetensorsFile>(io::SafetensorsFile::open(path));
+        for (const io::StoredTensor& tensor : file->tensors()) {
             if (index != nullptr) {
                 const auto at = index->files.find(tensor.name);
                 require(at != index->files.end() && at->second == io::base_name(path), ExitCode::checkpoint,
                         "{} holds {}, which {} does not place there", path, tensor.name, listed);
             }
-            result.places_.emplace(tensor.name, Place{&file, &tensor});
+            result.add(tensor.name, {tensor.shape, refusal_of(tensor.type),
+                                     [file, at = &tensor] { return values_of(*file, *at); }});
         }
     };
     if (io::kind_of(single, io::Links::follow) == io::PathKind::file) {
@@ -80,14 +103,18 @@ Weights Weights::open(const std::string& directory) {
     const WeightIndex index = parse_index(io::read_file(listed, largest_index, io::Links::follow), listed);
     for (const std::string& shard : index.shards) add(file_in(directory, shard), &index);
     for (const auto& [name, shard] : index.files)
-        require(result.places_.count(name) > 0, ExitCode::checkpoint, "{} lacks {}, which {} places there",
+        require(result.tensors_.count(name) > 0, ExitCode::checkpoint, "{} lacks {}, which {} places there",
                 io::join_path(directory, shard), shown(name), listed);
     return result;
 }
 
-const Weights::Place* Weights::find(const std::string& name) const {
-    const auto at = places_.find(name);
-    return at == places_.end() ? nullptr : &at->second;
+bool Weights::add(const std::string& name, ForeignTensor tensor) {
+    return tensors_.emplace(name, std::move(tensor)).second;
+}
+
+const ForeignTensor* Weights::find(const std::string& name) const {
+    const auto at = tensors_.find(name);
+    return at == tensors_.end() ? nullptr : &at->second;
 }
 
 float half_value(uint16_t bits) {
@@ -97,33 +124,6 @@ float half_value(uint16_t bits) {
     if (exponent > 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
     const float value = std::ldexp(static_cast<float>(fraction), -24);  // subnormal
     return sign ? -value : value;
-}
-
-void Weights::require_readable(const std::string& name) const {
-    const io::StoredType type = find(name)->tensor->type;
-    require(type == io::StoredType::f32 || type == io::StoredType::f16 || type == io::StoredType::bf16,
-            ExitCode::checkpoint, "{}: {} is {}; only F32, F16 and BF16 are read", directory_, name,
-            io::name_of(type));
-}
-
-std::vector<float> Weights::read(const std::string& name) const {
-    const Place* place = find(name);
-    check(place != nullptr, "there is no tensor {}", name);
-    require_readable(name);
-    const io::StoredTensor& tensor = *place->tensor;
-    const uint64_t bytes = tensor.bytes();
-    std::vector<float> values(
-        static_cast<size_t>(bytes * 8 / static_cast<uint64_t>(io::bits_of(tensor.type))));
-    if (tensor.type == io::StoredType::f32) {
-        place->file->read(tensor, values.data(), bytes);
-        return values;
-    }
-    const bool half = tensor.type == io::StoredType::f16;
-    std::vector<uint16_t> bits(values.size());
-    place->file->read(tensor, bits.data(), bytes);
-    for (size_t i = 0; i < values.size(); ++i)
-        values[i] = half ? half_value(bits[i]) : std::bit_cast<float>(uint32_t{bits[i]} << 16);
-    return values;
 }
 
 }  // namespace longreach::exchange

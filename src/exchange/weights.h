@@ -1,13 +1,11 @@
-// The tensors of a model in Hugging Face's layout: model.safetensors, or the
-// shards that model.safetensors.index.json lists.
+// The tensors of a model by their names in Hugging Face's layout: of model.safetensors, or of the shards that
+// model.safetensors.index.json lists, or of another file whose reader adds them.
 #pragma once
 
+#include <functional>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
-
-#include "io/safetensors.h"
 
 namespace longreach::exchange {
 
@@ -20,25 +18,24 @@ struct WeightIndex {
 // the directory is ever opened.
 WeightIndex parse_index(std::string_view text, const std::string& file);
 
+struct ForeignTensor {
+    std::vector<int64_t> shape;
+    std::string refusal = {};                  // why it has no values as f32; empty: it has
+    std::function<std::vector<float>()> read;  // the values as f32, which f32, f16 and bf16 become exactly
+};
+
 class Weights {
   public:
     // Opens every shard and compares it with the index. Errors have ExitCode::checkpoint.
     static Weights open(const std::string& directory);
 
-    struct Place {
-        const io::SafetensorsFile* file;
-        const io::StoredTensor* tensor;
-    };
-    const std::map<std::string, Place>& tensors() const { return places_; }
-    const Place* find(const std::string& name) const;  // null: there is none
-    // The values as f32, which f32, f16 and bf16 become exactly. Another type is an Error, of both functions.
-    void require_readable(const std::string& name) const;
-    std::vector<float> read(const std::string& name) const;
+    // False if there is one of that name.
+    bool add(const std::string& name, ForeignTensor tensor);
+    const std::map<std::string, ForeignTensor>& tensors() const { return tensors_; }
+    const ForeignTensor* find(const std::string& name) const;  // null: there is none
 
   private:
-    std::string directory_;
-    std::vector<std::unique_ptr<io::SafetensorsFile>> files_;
-    std::map<std::string, Place> places_;
+    std::map<std::string, ForeignTensor> tensors_;
 };
 
 // f32 from the bits of an f16.

@@ -5,6 +5,7 @@
 #include "ranks/channel.h"
 #include "ranks/control.h"
 #include "eval/partial_sums.h"
+#include "exchange/gguf_writer.h"
 #include "fuzz/seeds.h"
 #include "fuzz/target.h"
 #include "io/manifest.h"
@@ -143,6 +144,39 @@ std::vector<Seed> tokenizer_json() {
              metaspace, metaspace, letters, merges)}};
 }
 
+// Two models, with every kind of value and several kinds of blocks.
+std::vector<Seed> gguf_seeds() {
+    test::GgufWriter llama = test::small_gguf();
+    llama.text("tokenizer.ggml.model", "gpt2")
+        .text("tokenizer.ggml.pre", "smollm")
+        .texts("tokenizer.ggml.tokens", {"a", "b", "ab", "<|endoftext|>"})
+        .numbers<int32_t>("tokenizer.ggml.token_type", 5, {1, 1, 1, 3})
+        .texts("tokenizer.ggml.merges", {"a b"})
+        .u32("tokenizer.ggml.bos_token_id", 3)
+        .text("tokenizer.chat_template", "{{ messages }}")
+        .tensor("token_embd.weight", {4, 8}, std::vector<float>(32, 0.5f))
+        .tensor("rope_freqs.weight", {2}, {1, 1})
+        .tensor("blk.0.attn_q.weight", {8, 8}, std::vector<float>(64, 0.25f));
+    test::GgufWriter gemma;
+    gemma.version = 2;
+    gemma.alignment = 8;
+    gemma.text("general.architecture", "gemma3")
+        .value("gemma3.block_count", 10, uint64_t{6})
+        .value("gemma3.context_length", 11, int64_t{64})
+        .value("gemma3.embedding_length", 2, uint16_t{256})
+        .value("gemma3.feed_forward_length", 5, int32_t{32})
+        .value("gemma3.attention.head_count", 0, uint8_t{2})
+        .value("gemma3.attention.layer_norm_rms_epsilon", 12, 1e-6)
+        .value("gemma3.attention.causal", 7, uint8_t{1})
+        .text("gemma3.rope.scaling.type", "linear")
+        .f32("gemma3.rope.scaling.factor", 8)
+        .value("gemma3.attention.sliding_window", 3, int16_t{16})
+        .tensor("token_embd.weight", {1, 256}, 12, std::string(144, '\1'))
+        .tensor("blk.0.attn_norm.weight", {32}, 8, std::string(34, '\1'))
+        .tensor("blk.0.ffn_up.weight", {256}, 14, std::string(210, '\1'));
+    return {{"llama", llama.bytes()}, {"gemma3", gemma.bytes()}};
+}
+
 std::vector<Seed> exchange_seeds() {
     const std::string index =
         separator +
@@ -225,6 +259,7 @@ std::vector<Seed> seeds_of(std::string_view target) {
                  "\"answer_start\":[0]}}\n"},
                 {"one", "\n{\"id\":1,\"context\":\"c\",\"question\":\"q\",\"answer\":\"a\"}"}};
     if (target == "tokenizer_json") return tokenizer_json();
+    if (target == "gguf") return gguf_seeds();
     if (target == "exchange") return exchange_seeds();
     if (target == "serve_request")
         return {
