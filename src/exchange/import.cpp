@@ -65,6 +65,13 @@ Model open_model(const std::string& target) {
                 [=] { return gguf_tokenizer(*file); }};
     }
     const std::string file = file_in(target, "config.json");
+    if (io::kind_of(target, io::Links::follow) == io::PathKind::directory &&
+        io::kind_of(file, io::Links::follow) == io::PathKind::missing)
+        for (const std::string& name : io::list_directory(target))
+            if (name.ends_with(".gguf"))
+                throw Error(
+                    ExitCode::checkpoint, fmt::format("{} has no config.json", target),
+                    "name the GGUF file itself: longreach import " + one_line(io::join_path(target, name)));
     return {Settings(io::read_file(file, largest_settings, io::Links::follow), file), "config.json",
             [=] { return Weights::open(target); }, [=] { return find_tokenizer(target); }};
 }

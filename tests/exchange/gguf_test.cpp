@@ -444,6 +444,22 @@ TEST_CASE("each mistake in a GGUF file has its own message") {
     CHECK(contains(refusal(odd.bytes()), "general.alignment is no power of two up to 65536"));
 }
 
+TEST_CASE("a directory with a GGUF file alone leads to the file") {
+    const TempDir dir;
+    put(dir / "m.gguf", small_gguf().bytes());
+    try {
+        exchange::import_model({.directory = dir.path(), .output = dir / "run"}, quiet);
+        FAIL("no error");
+    } catch (const Error& error) {
+        CHECK(error.code() == ExitCode::checkpoint);
+        CHECK(error.hint() == "name the GGUF file itself: longreach import " + dir / "m.gguf");
+    }
+    CHECK(contains(error_of([&] {
+                       exchange::import_model({.directory = dir / "none.gguf", .output = dir / "run"}, quiet);
+                   }),
+                   "4: cannot open "));
+}
+
 TEST_CASE("a GGUF file that ends anywhere before its end is refused") {
     GgufWriter file = small_gguf();
     file.texts("list", {"a", "bc"}).tensor("token_embd.weight", {11, 8}, std::vector<float>(88));
