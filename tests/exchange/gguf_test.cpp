@@ -130,13 +130,13 @@ std::string refusal(const std::string& bytes) {
 
 TEST_CASE("a GGUF file gives the run that Hugging Face's layout gives") {
     struct Case {
-        std::string form, architecture, config, heads_of_config;
+        std::string form, architecture, config, scaling;
         std::vector<std::pair<std::string, float>> keys;
         bool tied = false, biases = false;
     };
     const std::string yarn = R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0,
                                                   "original_max_position_embeddings": 16})";
-    for (const auto& [form, architecture, config, scaling, keys, tied, biases] : {
+    for (const Case& c : {
              Case{"llama", "llama", "", "", {}, false, false},
              Case{"llama", "llama", R"("attention_bias": true, "mlp_bias": true)", "", {}, true, true},
              Case{"llama",
@@ -166,8 +166,9 @@ TEST_CASE("a GGUF file gives the run that Hugging Face's layout gives") {
                   {{"attention.sliding_window", -8.0f}},
                   true},
          }) {
-        CAPTURE(form);
-        CAPTURE(config);
+        const auto& [form, architecture, config, scaling, keys, tied, biases] = c;
+        CAPTURE(c.form);
+        CAPTURE(c.config);
         const TempDir dir;
         io::make_directories(dir / "hf");
         put(dir / "hf/config.json",
