@@ -379,6 +379,50 @@ TEST_CASE("the factors of Llama 3's angles are its scaling, and others are refus
           "tokens), which are not supported");
 }
 
+TEST_CASE("a model with the factors of Llama 3 has its scaling") {
+    // As the format's writers compute them: by the wavelength of a pair against 8192 and 2048 tokens.
+    std::vector<float> factors;
+    for (int i = 0; i < 32; ++i) {
+        const double wavelength = 2 * std::acos(-1.0) * std::pow(500000.0, i / 32.0);
+        const double smooth = (8192 / wavelength - 1) / 3;
+        factors.push_back(static_cast<float>(wavelength < 2048   ? 1
+                                             : wavelength > 8192 ? 32
+                                                                 : 1 / ((1 - smooth) / 32 + smooth)));
+    }
+    GgufWriter file;
+    file.text("general.architecture", "llama")
+        .u32("llama.block_count", 1)
+        .u32("llama.context_length", 131072)
+        .u32("llama.embedding_length", 64)
+        .u32("llama.feed_forward_length", 8)
+        .u32("llama.attention.head_count", 1)
+        .f32("llama.attention.layer_norm_rms_epsilon", 1e-5f)
+        .f32("llama.rope.freq_base", 500000.0f)
+        .tensor("rope_freqs.weight", {32}, factors);
+    for (const auto& [name, shape] : Shapes{{"token_embd.weight", {11, 64}},
+                                            {"output_norm.weight", {64}},
+                                            {"blk.0.attn_norm.weight", {64}},
+                                            {"blk.0.ffn_norm.weight", {64}},
+                                            {"blk.0.attn_q.weight", {64, 64}},
+                                            {"blk.0.attn_k.weight", {64, 64}},
+                                            {"blk.0.attn_v.weight", {64, 64}},
+                                            {"blk.0.attn_output.weight", {64, 64}},
+                                            {"blk.0.ffn_gate.weight", {8, 64}},
+                                            {"blk.0.ffn_up.weight", {8, 64}},
+                                            {"blk.0.ffn_down.weight", {64, 8}}})
+        file.tensor(name, shape,
+                    std::vector<float>(static_cast<size_t>(shape[0] * (shape.size() > 1 ? shape[1] : 1))));
+    const TempDir dir;
+    import_file(dir, file.bytes());
+    const json::Value model = model_of(dir / "run");
+    const json::Value& scaling = *model.find("attention")->find("angle_scaling");
+    CHECK(scaling.find("kind")->as_string() == "llama3");
+    CHECK(scaling.find("factor")->as_number() == 32);
+    CHECK(scaling.find("original_context")->as_int64() == 8192);
+    CHECK(scaling.find("fast")->as_number() == 4);
+    CHECK(scaling.find("slow")->as_number() == 1);
+}
+
 TEST_CASE("each mistake in a GGUF file has its own message") {
     const auto front = [](uint64_t tensors, uint64_t keys, const std::string& rest) {
         return "GGUF" + GgufWriter::raw(uint32_t{3}) + GgufWriter::raw(tensors) + GgufWriter::raw(keys) +
