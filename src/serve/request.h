@@ -43,7 +43,7 @@ struct CompletionRequest {
     int64_t max_tokens = 16, n = 1;
     double temperature = 1, top_p = 1;
     int64_t top_k = 0;      // 0: all
-    int64_t seed = 1;       // as that of generate
+    int64_t seed = -1;      // as that of generate; -1: none was given
     int64_t logprobs = -1;  // -1: none; else how many of the most likely tokens
     std::vector<std::string> stop;
     bool echo = false, stream = false, usage_chunk = false;

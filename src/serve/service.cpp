@@ -1,6 +1,7 @@
 #include "serve/service.h"
 
 #include <algorithm>
+#include <cstring>
 #include <ctime>
 
 #include "base/interruption.h"
@@ -70,6 +71,14 @@ json::Value usage_of(const Answer& answer) {
     const int64_t prompt = answer.prompt_tokens, generated = answer.generated_tokens;
     return json::Value::object(
         {{"prompt_tokens", prompt}, {"completion_tokens", generated}, {"total_tokens", prompt + generated}});
+}
+
+// A client whose numbers are f64 reads it exactly and can send it again.
+int64_t drawn_seed() {
+    constexpr uint64_t exact = (uint64_t{1} << 53) - 1;
+    uint64_t number = 0;
+    std::memcpy(&number, random_bytes(sizeof number).data(), sizeof number);
+    return static_cast<int64_t>(number & exact);
 }
 
 // The host of "name:port", "[::1]:port" or a name alone.
@@ -212,11 +221,12 @@ json::Value Service::detokenize(const std::string& body, HttpClient& client) {
 
 // --- completions
 
-json::Value Service::envelope(int64_t number) const {
-    return json::Value::object({{"id", fmt::format("cmpl-{}", number)},
+json::Value Service::envelope(const Asked& asked) const {
+    return json::Value::object({{"id", fmt::format("cmpl-{}", asked.number)},
                                 {"object", "text_completion"},
                                 {"created", static_cast<int64_t>(std::time(nullptr))},
-                                {"model", options_.model}});
+                                {"model", options_.model},
+                                {"seed", asked.seed ? json::Value(*asked.seed) : json::Value()}});
 }
 
 HttpAnswer Service::complete(const HttpRequest& request, HttpClient& client) {
@@ -231,8 +241,10 @@ HttpAnswer Service::complete(const HttpRequest& request, HttpClient& client) {
                           fmt::format("the model {} is not served here; {} is",
                                       longreach::quoted(wanted.model), longreach::quoted(options_.model)),
                           "model");
+        if (wanted.seed < 0) wanted.seed = drawn_seed();
         asked = {wanted.prompts.size() * static_cast<size_t>(wanted.n), wanted.logprobs >= 0,
                  wanted.usage_chunk, ++requests_};
+        if (wanted.temperature > 0 && wanted.max_tokens > 0) asked.seed = wanted.seed;
         streamed = wanted.stream;
         answer = engine_.submit(std::move(wanted));
     }
@@ -257,7 +269,7 @@ HttpAnswer Service::whole(const Asked& asked, const std::shared_ptr<Answer>& ans
         (*choices)[choice].add(std::move(*event));
     }
     return in_pieces(answer->bytes(), [this, asked, answer, choices](PieceWriter& to) {
-        to.add(opened(envelope(asked.number))).add(",\"choices\":[");
+        to.add(opened(envelope(asked))).add(",\"choices\":[");
         for (size_t i = 0; i < choices->size(); ++i) {
             if (i > 0) to.add(",");
             write_choice(to, i, (*choices)[i], asked.logprobs);
@@ -288,7 +300,7 @@ HttpAnswer Service::in_pieces(int64_t bytes, std::function<void(PieceWriter&)> w
 }
 
 void Service::stream(const Asked& asked, Answer& answer, HttpClient& client) const {
-    const std::string begin = "data: " + opened(envelope(asked.number));
+    const std::string begin = "data: " + opened(envelope(asked));
     const auto send = [&](const std::string& rest) { return client.write(begin + rest + "}\n\n"); };
     const auto send_error = [&](const Refusal& refusal) {
         client.write("data: " + compact(error_value(refusal)) + "\n\n");

@@ -29,6 +29,7 @@ class Service final : public HttpHandler {
         size_t choices = 0;
         bool logprobs = false, usage_chunk = false;
         int64_t number = 0;
+        std::optional<int64_t> seed = {};  // none: nothing is drawn
     };
     void check_caller(const HttpRequest& request) const;
     void check_path(const HttpRequest& request) const;
@@ -42,7 +43,7 @@ class Service final : public HttpHandler {
     // An answer of about this many bytes: whole, or in pieces if it is long.
     HttpAnswer in_pieces(int64_t bytes, std::function<void(PieceWriter&)> write) const;
     json::Value model_list() const;
-    json::Value envelope(int64_t number) const;
+    json::Value envelope(const Asked& asked) const;
 
     Engine& engine_;
     const ServiceOptions options_;

@@ -177,6 +177,30 @@ TEST_CASE("service: a stream is the same text, and ends") {
     }
 }
 
+TEST_CASE("service: every answer says the seed that gives its text again") {
+    ServiceBench bench;
+    const auto ask = [&](const std::string& fields) {
+        return bench.post("/v1/completions", R"({"prompt":"ab","max_tokens":40)" + fields + "}");
+    };
+    const auto text = [](const json::Value& answer) {
+        return answer.find("choices")->as_array()[0].find("text")->as_string();
+    };
+    const json::Value first = ask(""), second = ask("");
+    const int64_t seed = first.find("seed")->as_int64();
+    CHECK(seed >= 0);
+    CHECK(seed < int64_t{1} << 53);
+    CHECK(seed != second.find("seed")->as_int64());
+    CHECK(text(first) != text(second));
+    const json::Value again = ask(fmt::format(",\"seed\":{}", seed));
+    CHECK(text(again) == text(first));
+    CHECK(again.find("seed")->as_int64() == seed);
+    CHECK(ask(",\"seed\":7,\"temperature\":0").find("seed")->is_null());
+    const HttpAnswer streamed =
+        bench.ask("POST", "/v1/completions", R"({"prompt":"ab","max_tokens":2,"seed":9,"stream":true})");
+    streamed.stream(bench.client);
+    CHECK(bench.client.text.find(R"("seed":9)") != std::string::npos);
+}
+
 TEST_CASE("service: a client that leaves stops its request") {
     ServiceBench bench;
     bench.client.left = true;
