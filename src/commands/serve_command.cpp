@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "commands/opened_model.h"
 #include "io/file.h"
+#include "serve/chat.h"
 #include "serve/engine.h"
 #include "serve/service.h"
 #include "train/device.h"
@@ -21,7 +23,7 @@ struct ServeOptions {
     ModelOptions model;
     serve::HttpOptions http{.host = "127.0.0.1", .port = 8080, .body = 0, .connections = 32};
     serve::EngineSize size;
-    std::string key, name, cache = "same";
+    std::string key, name, chat_template, cache = "same";
     int64_t body = 4 << 20, seconds = 600;
 };
 
@@ -118,6 +120,19 @@ class LoadedEngine {
     std::optional<serve::Engine> engine_;
 };
 
+// Says what chat completions there will be. A template that the user named must be understood.
+serve::Chat chat_of(const ServeOptions& options, OpenedModel& opened, const serve::Vocabulary& vocabulary) {
+    const std::string run = io::parent_path(io::parent_path(opened.checkpoint.path));
+    const serve::ChatFiles files = serve::read_chat_files(run, options.chat_template);
+    serve::Chat chat(vocabulary, files);
+    if (files.source.empty()) return chat;
+    require(chat.problem().empty() || options.chat_template.empty(), ExitCode::data, "{}", chat.problem());
+    opened.console.line(chat.problem().empty()
+                            ? fmt::format("chat completions by the template {}", one_line(files.file))
+                            : "no chat completions: " + chat.problem());
+    return chat;
+}
+
 ExitCode serve_model(const ServeOptions& options) {
     const std::string key = key_of(options);
     const train::StopSignals signals;
@@ -135,7 +150,8 @@ ExitCode serve_model(const ServeOptions& options) {
     service.key = key;
     service.body = static_cast<uint64_t>(options.body);
     if (key.empty()) service.hosts = {"localhost", "127.0.0.1", "[::1]", options.http.host};
-    serve::Service answers(engine, service);
+    const serve::Chat chat = chat_of(options, opened, vocabulary);
+    serve::Service answers(engine, service, &chat);
     serve::HttpOptions http = options.http;
     http.body = service.body;
     http.bodies = bodies_at_once * service.body;
@@ -167,6 +183,8 @@ void add_serve_command(Command& program) {
         std::string("Answer only requests with 'Authorization: Bearer KEY'; also from the variable ") +
             key_variable);
     command.option("--name", options->name, "Name of the model (default: that of the run)");
+    command.option("--chat-template", options->chat_template,
+                   "File with the template of chat completions (default: that of the run's tokenizer)");
     command
         .option("--context", options->size.context,
                 "Most tokens of a prompt and its continuation (default: the training context)")

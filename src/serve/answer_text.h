@@ -35,8 +35,11 @@ struct ChoiceText {
     void add(Event&& event);
 };
 
+// How an element of "choices" holds its text: as the text of a completion, as a message, or as a part of one.
+enum class ChoiceForm { text, message, delta };
+
 // An element of "choices". logprobs: whether to write its lists, and not null.
-void write_choice(PieceWriter& to, size_t index, const ChoiceText& choice, bool logprobs);
+void write_choice(PieceWriter& to, size_t index, const ChoiceText& choice, bool logprobs, ChoiceForm form);
 
 std::string compact(const json::Value& value);
 // The object's text, without its closing brace.

@@ -179,7 +179,8 @@ int32_t Lane::take_token(Text& text, const float* logits) {
             ? eval::sample_token(logits, vocabulary, r.temperature, r.top_k,
                                  text.rng.uniform(static_cast<uint64_t>(text.generated)), r.top_p)
             : eval::most_likely(logits, vocabulary, 1)[0];
-    const bool end = vocabulary_.boundary() == token;
+    const bool end =
+        vocabulary_.boundary() == token || std::find(r.ends.begin(), r.ends.end(), token) != r.ends.end();
     Event event;
     event.choice = text.choice;
     if (r.logprobs >= 0) {

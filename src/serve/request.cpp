@@ -169,6 +169,83 @@ void read_stops(Fields& fields, const json::Value& value, const Limits& limits,
         fields.mistake("stop", fmt::format("'stop' has {} strings; at most {}", stops.size(), limits.stops));
 }
 
+void read_stream_options(Fields& fields, CompletionRequest& r) {
+    fields.flag("stream", r.stream);
+    fields.take("stream_options", [&](const json::Value& v) {
+        const json::Value* usage = v.find("include_usage");
+        const std::optional<bool> on = usage ? usage->to_bool() : std::nullopt;
+        if (!on || v.as_object().size() != 1)
+            return fields.mistake("stream_options",
+                                  "'stream_options' must be {\"include_usage\": true or false}");
+        r.usage_chunk = *on;
+    });
+}
+
+// How tokens are drawn, and what every request may say.
+void read_draws(Fields& fields, const Limits& limits, CompletionRequest& r) {
+    fields.integer("n", r.n, 1, limits.choices);
+    fields.number("temperature", r.temperature, "a number from 0 to 100",
+                  [](double x) { return x >= 0 && x <= 100; });
+    fields.number("top_p", r.top_p, "a number above 0 and at most 1",
+                  [](double x) { return x > 0 && x <= 1; });
+    fields.integer("top_k", r.top_k, -1, largest);
+    r.top_k = std::clamp<int64_t>(r.top_k, 0, limits.vocabulary);  // vLLM's -1 is all, too
+    fields.integer("seed", r.seed, 0, largest);
+    fields.take("stop", [&](const json::Value& v) { read_stops(fields, v, limits, r.stop); });
+    read_stream_options(fields, r);
+    std::string user;
+    fields.string("user", user);
+    fields.only("presence_penalty", 0);
+    fields.only("frequency_penalty", 0);
+    fields.only("logit_bias", json::Value::object());
+}
+
+// The content of a message: a text, or parts that are texts, a line each.
+bool read_content(const json::Value& value, std::string& to) {
+    const json::Array* parts = value.to_array();
+    if (parts == nullptr) return value.is_string() && (to = *value.to_string(), true);
+    for (size_t i = 0; i < parts->size(); ++i) {
+        const json::Value *type = (*parts)[i].find("type"), *text = (*parts)[i].find("text");
+        const bool is_text = type != nullptr && type->to_string() != nullptr && type->as_string() == "text";
+        if (!is_text || text == nullptr || !text->is_string() || (*parts)[i].as_object().size() != 2)
+            return false;
+        to += (i > 0 ? "\n" : "") + *text->to_string();
+    }
+    return !parts->empty();
+}
+
+void read_message(Fields& fields, const json::Value& value, size_t number, ChatMessage& to) {
+    const auto mistake = [&](const std::string& text) {
+        fields.mistake("messages", fmt::format("message {} {}", number, text));
+    };
+    if (!value.is_object()) return mistake("is not an object");
+    bool role = false, content = false;
+    for (const json::Member& member : value.as_object()) {
+        if (member.value.is_null()) continue;
+        if (member.key == "role") {
+            role = member.value.is_string() && !member.value.to_string()->empty();
+            if (role) to.role = *member.value.to_string();
+        } else if (member.key == "content") {
+            content = read_content(member.value, to.content);
+        } else if (member.key == "name" && member.value.is_string()) {
+            to.name = *member.value.to_string();
+        } else {
+            mistake(fmt::format("has the field {}, which is not supported", longreach::quoted(member.key)));
+        }
+    }
+    if (!role) mistake("has no 'role' that is a string");
+    if (!content)
+        mistake("has no 'content' that is a string, or a list of {\"type\": \"text\", \"text\": \"...\"}");
+}
+
+void read_messages(Fields& fields, const json::Value& value, std::vector<ChatMessage>& messages) {
+    const json::Array* list = value.to_array();
+    if (list == nullptr || list->empty())
+        return fields.mistake("messages", "'messages' must be a list of messages, and not empty");
+    messages.resize(list->size());
+    for (size_t i = 0; i < list->size(); ++i) read_message(fields, (*list)[i], i + 1, messages[i]);
+}
+
 }  // namespace
 
 CompletionRequest read_completion(std::string_view body, const Limits& limits) {
@@ -178,34 +255,12 @@ CompletionRequest read_completion(std::string_view body, const Limits& limits) {
     if (!fields.take("prompt", [&](const json::Value& v) { read_prompts(fields, v, limits, r.prompts); }))
         fields.mistake("prompt", "'prompt' is missing");
     fields.integer("max_tokens", r.max_tokens, 0, limits.context);
-    fields.integer("n", r.n, 1, limits.choices);
-    fields.number("temperature", r.temperature, "a number from 0 to 100",
-                  [](double x) { return x >= 0 && x <= 100; });
-    fields.number("top_p", r.top_p, "a number above 0 and at most 1",
-                  [](double x) { return x > 0 && x <= 1; });
-    fields.integer("top_k", r.top_k, -1, largest);
-    r.top_k = std::clamp<int64_t>(r.top_k, 0, limits.vocabulary);  // vLLM's -1 is all, too
-    fields.integer("seed", r.seed, 0, largest);
+    read_draws(fields, limits, r);
     fields.integer("logprobs", r.logprobs, 0, limits.top);
-    fields.take("stop", [&](const json::Value& v) { read_stops(fields, v, limits, r.stop); });
     fields.flag("echo", r.echo);
-    fields.flag("stream", r.stream);
     fields.flag("add_special_tokens", r.begin_document);
-    fields.take("stream_options", [&](const json::Value& v) {
-        const json::Value* usage = v.find("include_usage");
-        const std::optional<bool> on = usage ? usage->to_bool() : std::nullopt;
-        if (!on || v.as_object().size() != 1)
-            return fields.mistake("stream_options",
-                                  "'stream_options' must be {\"include_usage\": true or false}");
-        r.usage_chunk = *on;
-    });
-    std::string user;
-    fields.string("user", user);
     int64_t best_of = r.n;
     fields.integer("best_of", best_of, r.n, r.n);
-    fields.only("presence_penalty", 0);
-    fields.only("frequency_penalty", 0);
-    fields.only("logit_bias", json::Value::object());
     fields.only("suffix", "");
     if (static_cast<int64_t>(r.prompts.size()) > limits.choices / r.n)
         fields.mistake("prompt", fmt::format("{} prompts with n = {}: at most {} choices", r.prompts.size(),
@@ -214,6 +269,34 @@ CompletionRequest read_completion(std::string_view body, const Limits& limits) {
         fields.mistake("stream", "'echo' with 'logprobs' is answered as a whole: leave out 'stream'");
     fields.finish();
     return r;
+}
+
+ChatRequest read_chat(std::string_view body, const Limits& limits) {
+    Fields fields(body, limits);
+    ChatRequest chat;
+    CompletionRequest& r = chat.completion;
+    fields.string("model", r.model);
+    if (!fields.take("messages", [&](const json::Value& v) { read_messages(fields, v, chat.messages); }))
+        fields.mistake("messages", "'messages' is missing");
+    int64_t old_name = -1;
+    r.max_tokens = -1;
+    fields.integer("max_tokens", old_name, 1, limits.context);
+    fields.integer("max_completion_tokens", r.max_tokens, 1, limits.context);
+    if (old_name > 0 && r.max_tokens > 0 && old_name != r.max_tokens)
+        fields.mistake("max_tokens", "'max_tokens' and 'max_completion_tokens' are two names of one number");
+    r.max_tokens = std::max(r.max_tokens, old_name);
+    read_draws(fields, limits, r);
+    bool logprobs = false;
+    int64_t top = 0;
+    fields.flag("logprobs", logprobs);
+    fields.integer("top_logprobs", top, 0, limits.top);
+    if (logprobs) r.logprobs = top;
+    if (top > 0 && !logprobs) fields.mistake("top_logprobs", "'top_logprobs' needs 'logprobs': true");
+    fields.only("tools", json::Value::array());
+    fields.only("tool_choice", "none");
+    fields.only("response_format", json::Value::object({{"type", "text"}}));
+    fields.finish();
+    return chat;
 }
 
 TokenizeRequest read_tokenize(std::string_view body, const Limits& limits) {

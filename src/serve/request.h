@@ -1,5 +1,5 @@
 // What a client asks for, read from the JSON of a request with every mistake named. The fields are those of
-// OpenAI's completions and of vLLM's tokenize and detokenize; README.md lists them.
+// OpenAI's completions and chat, and of vLLM's tokenize and detokenize; README.md lists them.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,18 @@ struct CompletionRequest {
     int64_t logprobs = -1;  // -1: none; else how many of the most likely tokens
     std::vector<std::string> stop;
     bool echo = false, stream = false, usage_chunk = false;
-    bool begin_document = true;  // the document's token in front of prompts that are text
+    bool begin_document = true;      // the document's token in front of prompts that are text
+    std::vector<int32_t> ends = {};  // tokens that end a text, besides the document's
+};
+
+struct ChatMessage {
+    std::string role, content, name;  // a name may be empty
+};
+
+struct ChatRequest {
+    std::vector<ChatMessage> messages;
+    // Without prompts, which the messages become. max_tokens of -1: as many as there is room for.
+    CompletionRequest completion;
 };
 
 struct TokenizeRequest {
@@ -61,6 +72,7 @@ struct DetokenizeRequest {
 
 // Throw a Refusal that names every mistake.
 CompletionRequest read_completion(std::string_view body, const Limits& limits);
+ChatRequest read_chat(std::string_view body, const Limits& limits);
 TokenizeRequest read_tokenize(std::string_view body, const Limits& limits);
 DetokenizeRequest read_detokenize(std::string_view body, const Limits& limits);
 

@@ -14,6 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr const char* chat_path = "/v1/chat/completions";
 constexpr size_t short_body = 64 << 10;            // bytes
 constexpr int64_t whole_bytes = 1 << 20;           // longer answers are sent in pieces
 constexpr int64_t token_text = 6;                  // bytes of a token's number and a comma
@@ -89,7 +90,8 @@ std::string_view name_of(std::string_view host) {
 
 }  // namespace
 
-Service::Service(Engine& engine, const ServiceOptions& options) : engine_(engine), options_(options) {
+Service::Service(Engine& engine, const ServiceOptions& options, const Chat* chat)
+    : engine_(engine), options_(options), chat_(chat) {
     limits_.vocabulary = engine.vocabulary().size();
     limits_.text = engine.vocabulary().reads_text();
     limits_.context = engine.size().context;
@@ -119,8 +121,8 @@ void Service::check_caller(const HttpRequest& request) const {
 }
 
 void Service::check_path(const HttpRequest& request) const {
-    const bool posted =
-        request.path == "/v1/completions" || request.path == "/tokenize" || request.path == "/detokenize";
+    const bool posted = request.path == "/v1/completions" || request.path == chat_path ||
+                        request.path == "/tokenize" || request.path == "/detokenize";
     const bool got = request.path == "/v1/models" || request.path == "/v1/models/" + options_.model ||
                      request.path == "/health" || request.path == "/tokenizer_info";
     if (!posted && !got) throw Refusal(404, fmt::format("no such path: {}", longreach::quoted(request.path)));
@@ -145,7 +147,7 @@ HttpAnswer Service::handle(const HttpRequest& request, HttpClient& client) noexc
 }
 
 HttpAnswer Service::answer(const HttpRequest& request, HttpClient& client) {
-    if (request.path == "/v1/completions") return complete(request, client);
+    if (request.path == "/v1/completions" || request.path == chat_path) return complete(request, client);
     if (request.path == "/tokenize") return tokenize(request.body, client);
     json::Value value;
     if (request.path == "/health") {
@@ -221,12 +223,26 @@ json::Value Service::detokenize(const std::string& body, HttpClient& client) {
 
 // --- completions
 
-json::Value Service::envelope(const Asked& asked) const {
-    return json::Value::object({{"id", fmt::format("cmpl-{}", asked.number)},
-                                {"object", "text_completion"},
+json::Value Service::envelope(const Asked& asked, const char* object) const {
+    return json::Value::object({{"id", fmt::format("{}-{}", asked.chat ? "chatcmpl" : "cmpl", asked.number)},
+                                {"object", object},
                                 {"created", static_cast<int64_t>(std::time(nullptr))},
                                 {"model", options_.model},
                                 {"seed", asked.seed ? json::Value(*asked.seed) : json::Value()}});
+}
+
+// A chat request as a completion of the tokens that its messages become.
+CompletionRequest Service::read_chat_prompt(const std::string& body) const {
+    if (chat_ == nullptr) throw Refusal(400, "there are no chat completions here");
+    if (!chat_->problem().empty()) throw Refusal(400, chat_->problem());
+    ChatRequest chat = read_chat(body, limits_);
+    CompletionRequest& wanted = chat.completion;
+    std::vector<int32_t> prompt = chat_->prompt(chat.messages);
+    const int64_t room = limits_.context - static_cast<int64_t>(prompt.size());
+    if (wanted.max_tokens < 0) wanted.max_tokens = std::max<int64_t>(room, 1);
+    wanted.ends = chat_->ends();
+    wanted.prompts.emplace_back(std::move(prompt));
+    return std::move(wanted);
 }
 
 HttpAnswer Service::complete(const HttpRequest& request, HttpClient& client) {
@@ -235,7 +251,9 @@ HttpAnswer Service::complete(const HttpRequest& request, HttpClient& client) {
     std::shared_ptr<Answer> answer;
     {
         const auto alone = read_alone(request.body.size(), client);
-        CompletionRequest wanted = read_completion(request.body, limits_);
+        const bool chat = request.path == chat_path;
+        CompletionRequest wanted =
+            chat ? read_chat_prompt(request.body) : read_completion(request.body, limits_);
         if (!wanted.model.empty() && wanted.model != options_.model)
             throw Refusal(404,
                           fmt::format("the model {} is not served here; {} is",
@@ -243,7 +261,7 @@ HttpAnswer Service::complete(const HttpRequest& request, HttpClient& client) {
                           "model");
         if (wanted.seed < 0) wanted.seed = drawn_seed();
         asked = {wanted.prompts.size() * static_cast<size_t>(wanted.n), wanted.logprobs >= 0,
-                 wanted.usage_chunk, ++requests_};
+                 wanted.usage_chunk, chat, ++requests_};
         if (wanted.temperature > 0 && wanted.max_tokens > 0) asked.seed = wanted.seed;
         streamed = wanted.stream;
         answer = engine_.submit(std::move(wanted));
@@ -269,10 +287,12 @@ HttpAnswer Service::whole(const Asked& asked, const std::shared_ptr<Answer>& ans
         (*choices)[choice].add(std::move(*event));
     }
     return in_pieces(answer->bytes(), [this, asked, answer, choices](PieceWriter& to) {
-        to.add(opened(envelope(asked))).add(",\"choices\":[");
+        to.add(opened(envelope(asked, asked.chat ? "chat.completion" : "text_completion")));
+        to.add(",\"choices\":[");
         for (size_t i = 0; i < choices->size(); ++i) {
             if (i > 0) to.add(",");
-            write_choice(to, i, (*choices)[i], asked.logprobs);
+            write_choice(to, i, (*choices)[i], asked.logprobs,
+                         asked.chat ? ChoiceForm::message : ChoiceForm::text);
         }
         to.add("],\"usage\":").add_value(usage_of(*answer)).add("}");
     });
@@ -300,12 +320,21 @@ HttpAnswer Service::in_pieces(int64_t bytes, std::function<void(PieceWriter&)> w
 }
 
 void Service::stream(const Asked& asked, Answer& answer, HttpClient& client) const {
-    const std::string begin = "data: " + opened(envelope(asked));
+    const std::string begin =
+        "data: " + opened(envelope(asked, asked.chat ? "chat.completion.chunk" : "text_completion"));
     const auto send = [&](const std::string& rest) { return client.write(begin + rest + "}\n\n"); };
     const auto send_error = [&](const Refusal& refusal) {
         client.write("data: " + compact(error_value(refusal)) + "\n\n");
     };
+    const auto send_role = [&](size_t choice) {
+        return send(
+            fmt::format(",\"choices\":[{{\"index\":{},\"delta\":{{\"role\":\"assistant\",\"content\":\"\"}},"
+                        "\"logprobs\":null,\"finish_reason\":null}}]",
+                        choice));
+    };
     try {
+        for (size_t i = 0; asked.chat && i < asked.choices; ++i)
+            if (!send_role(i)) return answer.cancel();
         for (size_t left = asked.choices; left > 0;) {
             std::optional<Event> event = answer.next(look_up);
             if (!event) {
@@ -318,7 +347,8 @@ void Service::stream(const Asked& asked, Answer& answer, HttpClient& client) con
             choice.add(std::move(*event));
             std::string text = ",\"choices\":[";
             PieceWriter to([&](std::string_view piece) { return text.append(piece), true; });
-            write_choice(to, index, choice, !choice.tokens.empty());
+            write_choice(to, index, choice, !choice.tokens.empty(),
+                         asked.chat ? ChoiceForm::delta : ChoiceForm::text);
             to.finish();
             if (!send(text + "]")) return answer.cancel();
         }

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "serve/answer_text.h"
+#include "serve/chat.h"
 #include "serve/engine.h"
 #include "serve/http.h"
 
@@ -19,7 +20,8 @@ struct ServiceOptions {
 
 class Service final : public HttpHandler {
   public:
-    Service(Engine& engine, const ServiceOptions& options);
+    // chat: null means that there are no chat completions.
+    Service(Engine& engine, const ServiceOptions& options, const Chat* chat = nullptr);
     HttpAnswer head(const HttpRequest& request) noexcept override;
     HttpAnswer handle(const HttpRequest& request, HttpClient& client) noexcept override;
 
@@ -27,7 +29,7 @@ class Service final : public HttpHandler {
     // What of a request its answer needs once the engine has it.
     struct Asked {
         size_t choices = 0;
-        bool logprobs = false, usage_chunk = false;
+        bool logprobs = false, usage_chunk = false, chat = false;
         int64_t number = 0;
         std::optional<int64_t> seed = {};  // none: nothing is drawn
     };
@@ -36,6 +38,7 @@ class Service final : public HttpHandler {
     std::unique_lock<std::timed_mutex> read_alone(size_t bytes, HttpClient& client);
     HttpAnswer answer(const HttpRequest& request, HttpClient& client);
     HttpAnswer complete(const HttpRequest& request, HttpClient& client);
+    CompletionRequest read_chat_prompt(const std::string& body) const;
     HttpAnswer whole(const Asked& asked, const std::shared_ptr<Answer>& answer, HttpClient& client);
     void stream(const Asked& asked, Answer& answer, HttpClient& client) const;
     HttpAnswer tokenize(const std::string& body, HttpClient& client);
@@ -43,10 +46,11 @@ class Service final : public HttpHandler {
     // An answer of about this many bytes: whole, or in pieces if it is long.
     HttpAnswer in_pieces(int64_t bytes, std::function<void(PieceWriter&)> write) const;
     json::Value model_list() const;
-    json::Value envelope(const Asked& asked) const;
+    json::Value envelope(const Asked& asked, const char* object) const;
 
     Engine& engine_;
     const ServiceOptions options_;
+    const Chat* const chat_;
     Limits limits_;
     // One request is read at a time: its tree takes many times its bytes. Short ones do not wait for long ones.
     std::timed_mutex reading_short_, reading_long_;

@@ -23,23 +23,42 @@ Vocabulary::Vocabulary(int64_t tokens, std::shared_ptr<const tokenizer::Tokenize
 }
 
 std::vector<int32_t> Vocabulary::encode(std::string_view text, bool names) const {
+    if (!tokenizer_) return encode(text, [&](int32_t, size_t, size_t) { return names; });
+    std::vector<int32_t> ids;
+    tokenizer::Encoder(tokenizer_)
+        .encode(text, names ? tokenizer::SpecialTokens::as_tokens : tokenizer::SpecialTokens::as_text, ids);
+    return ids;
+}
+
+std::vector<int32_t> Vocabulary::encode(std::string_view text, const NamesToken& names_token) const {
     std::vector<int32_t> ids;
     if (tokenizer_) {
-        tokenizer::Encoder(tokenizer_)
-            .encode(text, names ? tokenizer::SpecialTokens::as_tokens : tokenizer::SpecialTokens::as_text,
-                    ids);
+        const auto admits = [&](const tokenizer::AddedToken& token, size_t begin, size_t end) {
+            return names_token(token.id, begin, end);
+        };
+        tokenizer::Encoder(tokenizer_).encode(text, admits, ids);
         return ids;
     }
     check(bytes_, "text for a vocabulary of {} unknown tokens", size_);
+    const size_t length = boundary_name_.size();
     for (size_t at = 0; at < text.size(); ++at) {
-        if (names && text.substr(at).starts_with(tokenizer::boundary_name)) {
+        if (text.substr(at).starts_with(boundary_name_) && names_token(byte_boundary, at, at + length)) {
             ids.push_back(byte_boundary);
-            at += boundary_name_.size() - 1;
+            at += length - 1;
         } else {
             ids.push_back(static_cast<unsigned char>(text[at]));
         }
     }
     return ids;
+}
+
+std::vector<Vocabulary::NamedToken> Vocabulary::named_tokens() const {
+    if (bytes_) return {{tokenizer::boundary_name, byte_boundary, true}};
+    std::vector<NamedToken> out;
+    if (!tokenizer_) return out;
+    for (const tokenizer::AddedToken& added : tokenizer_->definition().added)
+        out.push_back({added.content, added.id, added.special});
+    return out;
 }
 
 std::string Vocabulary::decode(const std::vector<int32_t>& tokens) const {

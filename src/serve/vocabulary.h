@@ -1,6 +1,7 @@
 // Text and tokens of a model: by its tokenizer, as bytes, or as the numbers of tokens of which nothing is known.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,16 @@ class Vocabulary {
 
     // names: the names of special tokens in the text are these tokens. Belongs to one thread at a time.
     std::vector<int32_t> encode(std::string_view text, bool names) const;
+    // names_token(id, begin, end): whether the name of the token `id` in these bytes of the text is this token. Asked of special
+    // tokens and of others that have a name.
+    using NamesToken = std::function<bool(int32_t id, size_t begin, size_t end)>;
+    std::vector<int32_t> encode(std::string_view text, const NamesToken& names_token) const;
+    struct NamedToken {
+        std::string name;
+        int32_t id = 0;
+        bool special = false;  // one that encode(text, false) does not make
+    };
+    std::vector<NamedToken> named_tokens() const;
     // The bytes of tokens; special ones are left out.
     std::string decode(const std::vector<int32_t>& tokens) const;
     // A token by itself: its bytes, or the name of a special one.

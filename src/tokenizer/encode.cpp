@@ -72,22 +72,34 @@ Encoder::Encoder(std::shared_ptr<const Tokenizer> tokenizer)
 
 Encoder::~Encoder() = default;
 
-void Encoder::encode(std::string_view text, SpecialTokens special, std::vector<int32_t>& ids) {
-    bool at_front = true;
+void Encoder::encode(std::string_view text, const Admits& admits, std::vector<int32_t>& ids) {
+    size_t offset = 0;
+    const auto pass = [&](size_t count) {
+        text.remove_prefix(count);
+        offset += count;
+    };
     while (!text.empty()) {
         const size_t formed = well_formed_prefix(text);
-        if (formed > 0) encode_well_formed(text.substr(0, formed), at_front, special, ids);
-        text.remove_prefix(formed);
-        at_front = false;
+        if (formed > 0) encode_well_formed(text.substr(0, formed), offset, admits, ids);
+        pass(formed);
         const size_t malformed = malformed_prefix(text);
         if (malformed > 0) encode_word(text.substr(0, malformed), ids);
-        text.remove_prefix(malformed);
+        pass(malformed);
     }
+}
+
+void Encoder::encode(std::string_view text, SpecialTokens special, std::vector<int32_t>& ids) {
+    encode(
+        text,
+        [&](const AddedToken& token, size_t, size_t) {
+            return !token.special || special == SpecialTokens::as_tokens;
+        },
+        ids);
 }
 
 // Appends the added tokens in `text` and hands what is between them to `between`.
 template <class Between>
-void Encoder::cut_added(const Tokenizer::AddedIndex& index, std::string_view text, SpecialTokens special,
+void Encoder::cut_added(const Tokenizer::AddedIndex& index, std::string_view text, const Admits& admits,
                         std::vector<int32_t>& ids, Between between) {
     size_t done = 0;
     for (size_t at = 0; at < text.size() && !index.tokens.empty();) {
@@ -103,7 +115,7 @@ void Encoder::cut_added(const Tokenizer::AddedIndex& index, std::string_view tex
         const AddedToken& token = tokenizer_->definition_.added[found->first];
         size_t begin = at, end = at + found->second;
         at = end;
-        if (token.special && special == SpecialTokens::as_text) continue;
+        if (!admits(token, begin, end)) continue;
         if (token.single_word && !is_single_word(text, begin, end)) continue;
         // White space that the token before took is not taken again.
         if (token.strip_left) begin = white_space_before(text, begin, done);
@@ -115,15 +127,23 @@ void Encoder::cut_added(const Tokenizer::AddedIndex& index, std::string_view tex
     if (done < text.size()) between(text.substr(done), done == 0);
 }
 
-void Encoder::encode_well_formed(std::string_view text, bool at_front, SpecialTokens special,
+void Encoder::encode_well_formed(std::string_view text, size_t offset, const Admits& admits,
                                  std::vector<int32_t>& ids) {
-    cut_added(tokenizer_->original_, text, special, ids, [&](std::string_view between, bool first) {
+    const auto in_text = [&](const AddedToken& token, size_t begin, size_t end) {
+        return admits(token, offset + begin, offset + end);
+    };
+    cut_added(tokenizer_->original_, text, in_text, ids, [&](std::string_view between, bool first) {
         std::string scratch;
         const std::string_view normal = rewriter_.rewrite(between, scratch);
-        cut_added(tokenizer_->normalized_, normal, special, ids, [&](std::string_view rest, bool rest_first) {
-            splitter_.split(rest, at_front && first && rest_first,
-                            [&](std::string_view word) { encode_word(word, ids); });
-        });
+        const size_t at = offset + static_cast<size_t>(between.data() - text.data());
+        const auto in_between = [&](const AddedToken& token, size_t, size_t) {
+            return admits(token, at, at + between.size());
+        };
+        cut_added(tokenizer_->normalized_, normal, in_between, ids,
+                  [&](std::string_view rest, bool rest_first) {
+                      splitter_.split(rest, offset == 0 && first && rest_first,
+                                      [&](std::string_view word) { encode_word(word, ids); });
+                  });
     });
 }
 

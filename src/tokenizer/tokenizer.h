@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -74,6 +75,10 @@ class Tokenizer {
 // without them, so that no document can contain a boundary.
 enum class SpecialTokens { as_text, as_tokens };
 
+// Whether the name of an added token that stands in bytes [begin, end) of a text is this token. One that is found in the
+// normalised text only is somewhere within them.
+using Admits = std::function<bool(const AddedToken& token, size_t begin, size_t end)>;
+
 // Encodes; belongs to one thread. Remembers the words it met (a few megabytes).
 class Encoder {
   public:
@@ -82,14 +87,16 @@ class Encoder {
 
     // Appends the tokens of `text`, any bytes. Time and memory grow linearly with the text, but for a word of n
     // characters O(n log n).
+    void encode(std::string_view text, const Admits& admits, std::vector<int32_t>& ids);
     void encode(std::string_view text, SpecialTokens special, std::vector<int32_t>& ids);
 
   private:
     struct Remembered;
-    void encode_well_formed(std::string_view text, bool at_front, SpecialTokens special,
+    // offset: of the text in that of encode().
+    void encode_well_formed(std::string_view text, size_t offset, const Admits& admits,
                             std::vector<int32_t>& ids);
     template <class Between>
-    void cut_added(const Tokenizer::AddedIndex& index, std::string_view text, SpecialTokens special,
+    void cut_added(const Tokenizer::AddedIndex& index, std::string_view text, const Admits& admits,
                    std::vector<int32_t>& ids, Between between);
     void encode_normalized(std::string_view text, bool at_front, std::vector<int32_t>& ids);
     void encode_word(std::string_view word, std::vector<int32_t>& ids);

@@ -60,11 +60,13 @@ TEST_CASE("an export says which token ends a document, unless files of the token
     CHECK(config.find("pad_token_id") == nullptr);
     CHECK(generation.find("pad_token_id")->as_int64() == 257);
     CHECK(read("hf/tokenizer_config.json").find("eos_token")->as_string() == "<|endoftext|>");
+    put(dir / "hf/chat_template.jinja", "{{ messages[0].content }}");
     CHECK(exchange::import_model({.directory = dir / "hf", .output = dir / "back"}, quiet).notes.empty());
 
     put(dir / "back/tokenizer_config.json", R"({"eos_token": "ab"})");
     exchange::export_model({.target = dir / "back", .directory = dir / "again"}, quiet);
     CHECK(get(dir / "again/tokenizer_config.json") == R"({"eos_token": "ab"})");
+    CHECK(get(dir / "again/chat_template.jinja") == "{{ messages[0].content }}");
     CHECK(get(dir / "again/generation_config.json") == get(dir / "hf/generation_config.json"));
     CHECK(read("again/config.json").find("eos_token_id") == nullptr);
     CHECK(contains(get(dir / "again/README.md"), "longreach has not trained it: its weights are imported"));

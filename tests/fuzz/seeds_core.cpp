@@ -204,6 +204,22 @@ std::vector<Seed> exchange_seeds() {
                      index}};
 }
 
+std::vector<Seed> chat_templates() {
+    const std::string messages = std::string("\xff") + "h\u00e9 <b>\xff{{ x }}";
+    return {
+        {"turns",
+         "{{- bos_token }}{% for m in messages[1:] if m.role != 'x' %}\n  {%- if loop.first and not loop.last -%}\n"
+         "{{ '<|' ~ m['role'] + \"|>\\n\" + m.content | trim }}{% elif m.content is string %}{{ m.content[::-1] }}"
+         "{% else %}{{ raise_exception('no') }}{% endif %}\n{% endfor %}{# why -#}\n" +
+             messages},
+        {"calls",
+         "{% set ns = namespace(a=[1, {'k': none}], n=-3) %}{% set ns.n = ns.n // 2 + 7 % 4 %}{{ ns.a | tojson(indent=1) }}"
+         "{% set t %}{{ messages | map(attribute='content') | join(', ') }}{% endset %}{{ t.split(' ', 1)[-1].replace('b', t) }}"
+         "{% for k, v in {'a': 1}.items() %}{{ k if v is odd else v|default('d', true) }}{% break %}{% endfor %}"
+         "{{ messages | selectattr('role', 'equalto', 'user') | list | length }}{{ 'a' in t and t.startswith('h') }}" +
+             messages}};
+}
+
 }  // namespace
 
 std::vector<Seed> seeds_of(std::string_view target) {
@@ -266,7 +282,11 @@ std::vector<Seed> seeds_of(std::string_view target) {
             {"text", R"({"prompt":["a","b"],"max_tokens":3,"stop":["\\n","x"],"echo":true,"logprobs":1})"},
             {"tokens", R"({"prompt":[[1,2],[3]],"n":2,"temperature":0.5,"top_p":0.9,"top_k":-1,"seed":7})"},
             {"tokenize", R"({"prompt":"a","add_special_tokens":false})"},
+            {"chat",
+             R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"}],"name":"b"}],"logprobs":true,
+                "top_logprobs":2,"max_completion_tokens":3,"stream":true,"stream_options":{"include_usage":true}})"},
             {"detokenize", R"({"tokens":[1,2,3]})"}};
+    if (target == "chat_template") return chat_templates();
     if (target == "serve_text")
         return {{"stops",
                  "\xff"

@@ -19,6 +19,18 @@ void try_reading(Read read) {
     }
 }
 
+void check_draws(const serve::CompletionRequest& r, const serve::Limits& limits) {
+    holds(r.n >= 1 && r.n <= limits.choices, "too many choices");
+    holds(r.max_tokens <= limits.context, "too many tokens");
+    holds(r.temperature >= 0 && r.top_p > 0 && r.top_p <= 1 && r.top_k >= 0 && r.seed >= -1,
+          "a draw of no kind");
+    holds(r.logprobs >= -1 && r.logprobs <= limits.top, "too many log-probabilities");
+    holds(static_cast<int64_t>(r.stop.size()) <= limits.stops, "too many stop strings");
+    for (const std::string& stop : r.stop)
+        holds(!stop.empty() && static_cast<int64_t>(stop.size()) <= limits.stop && is_utf8(stop),
+              "a stop string");
+}
+
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -28,19 +40,22 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     try_reading([&] {
         const serve::CompletionRequest r = serve::read_completion(body, limits);
         const int64_t prompts = static_cast<int64_t>(r.prompts.size());
-        holds(prompts >= 1 && r.n >= 1 && prompts * r.n <= limits.choices, "too many choices");
-        holds(r.max_tokens >= 0 && r.max_tokens <= limits.context, "too many tokens");
-        holds(r.temperature >= 0 && r.top_p > 0 && r.top_p <= 1 && r.top_k >= 0 && r.seed >= 0,
-              "a draw of no kind");
-        holds(r.logprobs >= -1 && r.logprobs <= limits.top, "too many log-probabilities");
-        holds(static_cast<int64_t>(r.stop.size()) <= limits.stops, "too many stop strings");
-        for (const std::string& stop : r.stop)
-            holds(!stop.empty() && static_cast<int64_t>(stop.size()) <= limits.stop && is_utf8(stop),
-                  "a stop string");
+        holds(prompts >= 1 && prompts * r.n <= limits.choices, "too many choices");
+        holds(r.max_tokens >= 0, "too few tokens");
+        check_draws(r, limits);
         for (const serve::Prompt& prompt : r.prompts)
             if (const auto* tokens = std::get_if<std::vector<int32_t>>(&prompt))
                 for (const int32_t token : *tokens)
                     holds(token >= 0 && token < limits.vocabulary, "a token outside the vocabulary");
+    });
+    try_reading([&] {
+        const serve::ChatRequest chat = serve::read_chat(body, limits);
+        holds(!chat.messages.empty() && chat.completion.prompts.empty(), "a chat of no messages");
+        for (const serve::ChatMessage& message : chat.messages)
+            holds(!message.role.empty() && is_utf8(message.role + message.content + message.name),
+                  "a message");
+        holds(chat.completion.max_tokens == -1 || chat.completion.max_tokens > 0, "too few tokens");
+        check_draws(chat.completion, limits);
     });
     try_reading([&] { serve::read_tokenize(body, limits); });
     try_reading([&] {

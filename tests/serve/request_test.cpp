@@ -112,6 +112,54 @@ TEST_CASE("request: what clients send for nothing is taken") {
     CHECK(read_completion(R"({"prompt":"a","top_k":-1})", limits).top_k == 0);
 }
 
+TEST_CASE("request: a chat with every field, and its mistakes by name") {
+    const ChatRequest chat = read_chat(
+        R"({"model":"m","messages":[{"role":"system","content":"s","name":"n"},{"role":"user","content":[{"type":"text",
+        "text":"a"},{"type":"text","text":"b"}],"tool_calls":null}],"max_tokens":5,"max_completion_tokens":5,"n":2,
+        "temperature":0.5,"top_p":0.9,"top_k":7,"seed":3,"stop":"x","logprobs":true,"top_logprobs":2,"stream":true,
+        "stream_options":{"include_usage":true},"tools":[],"tool_choice":"none","response_format":{"type":"text"}})",
+        limits);
+    CHECK(chat.messages.size() == 2);
+    CHECK(chat.messages[0].name == "n");
+    CHECK(chat.messages[1].content == "a\nb");
+    CHECK(chat.completion.max_tokens == 5);
+    CHECK(chat.completion.logprobs == 2);
+    CHECK(chat.completion.stream);
+    CHECK(read_chat(R"({"messages":[{"role":"user","content":""}]})", limits).completion.max_tokens == -1);
+    const auto refusal = [](const std::string& body) -> std::string {
+        try {
+            read_chat(body, limits);
+        } catch (const Refusal& refused) {
+            CHECK(refused.status() == 400);
+            return refused.what();
+        }
+        return "";
+    };
+    const auto with = [&](const std::string& field) {
+        return refusal(R"({"messages":[{"role":"user","content":"a"}],)" + field + "}");
+    };
+    const auto message = [&](const std::string& text) { return refusal("{\"messages\":[" + text + "]}"); };
+    CHECK(refusal("{}") == "'messages' is missing");
+    CHECK(message("") == "'messages' must be a list of messages, and not empty");
+    CHECK(message("3") == "message 1 is not an object");
+    CHECK(message(R"({"content":"a"})") == "message 1 has no 'role' that is a string");
+    CHECK(message(R"({"role":"user"})").find("message 1 has no 'content' that is a string") == 0);
+    CHECK(message(R"({"role":"user","content":[{"type":"image_url","image_url":{}}]})")
+              .find("message 1 has no 'content'") == 0);
+    CHECK(message(R"({"role":"user","content":"a","tool_calls":[1]})") ==
+          "message 1 has the field \"tool_calls\", which is not supported");
+    CHECK(with(R"("tools":[{}])").find("'tools' is not supported") == 0);
+    CHECK(with(R"("response_format":{"type":"json_object"})").find("'response_format' is not supported") ==
+          0);
+    CHECK(with(R"("functions":[])").find("unknown field \"functions\"") == 0);
+    CHECK(with(R"("prompt":"a")").find("unknown field \"prompt\"") == 0);
+    CHECK(with(R"("logprobs":3)") == "'logprobs' must be true or false");
+    CHECK(with(R"("top_logprobs":3)") == "'top_logprobs' needs 'logprobs': true");
+    CHECK(with(R"("max_tokens":0)") == "'max_tokens' must be an integer from 1 to 64");
+    CHECK(with(R"("max_tokens":1,"max_completion_tokens":2)").find("two names of one number") !=
+          std::string::npos);
+}
+
 TEST_CASE("request: tokenize and detokenize") {
     CHECK(read_tokenize(R"({"prompt":"a b","add_special_tokens":false})", limits).prompt == "a b");
     CHECK(!read_tokenize(R"({"prompt":"","add_special_tokens":false})", limits).begin_document);

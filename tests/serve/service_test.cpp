@@ -1,58 +1,9 @@
 // Paths, keys, and the JSON of answers, without HTTP.
-#include "serve/service.h"
-
-#include "serve/bench.h"
+#include "serve/service_bench.h"
 
 using namespace longreach;
 using namespace longreach::test;
 using namespace longreach::serve;
-
-namespace {
-
-// A client that keeps what is written to it, and may leave.
-class Listener final : public HttpClient {
-  public:
-    bool gone() noexcept override { return left; }
-    bool write(std::string_view part) noexcept override {
-        if (left) return false;
-        text += part;
-        ++parts;
-        left = parts >= leaves_after;
-        return true;
-    }
-    std::string text;
-    int parts = 0, leaves_after = 1 << 30;
-    bool left = false;
-};
-
-struct ServiceBench {
-    explicit ServiceBench(ServiceOptions options = {.model = "m"}, const EngineSize& size = {.context = 96})
-        : engine(size), service(engine.engine, options) {
-        engine.start();
-    }
-    HttpAnswer ask(const std::string& method, const std::string& path, const std::string& body = "") {
-        HttpRequest request{method, path, host, authorization, origin, fetch_site, {}};
-        if (HttpAnswer refused = service.head(request); refused.status >= 400) return refused;
-        request.body = body;
-        return service.handle(request, client);
-    }
-    json::Value post(const std::string& path, const std::string& body, int status = 200) {
-        const HttpAnswer answer = ask("POST", path, body);
-        CHECK(answer.status == status);
-        return json::parse(answer.body, "answer");
-    }
-    json::Value get(const std::string& path, int status = 200) {
-        const HttpAnswer answer = ask("GET", path);
-        CHECK(answer.status == status);
-        return json::parse(answer.body, "answer");
-    }
-    EngineBench engine;
-    Service service;
-    Listener client;
-    std::string host = "localhost:80", authorization, origin, fetch_site;
-};
-
-}  // namespace
 
 TEST_CASE("service: the key, hosts, paths and methods") {
     ServiceBench bench({.model = "m", .key = "correct horse battery"});
@@ -69,7 +20,7 @@ TEST_CASE("service: the key, hosts, paths and methods") {
     CHECK(bench.ask("GET", "/v1/completions").status == 405);
     CHECK(bench.ask("POST", "/v1/models").status == 405);
     CHECK(bench.ask("DELETE", "/v1/completions").status == 405);
-    CHECK(bench.ask("GET", "/v1/chat/completions").status == 404);
+    CHECK(bench.ask("GET", "/v1/chat").status == 404);
     const json::Value refused = bench.get("/etc/passwd", 404);
     CHECK(refused.find("error")->find("type")->as_string() == "not_found_error");
     CHECK(refused.find("error")->find("code")->as_int64() == 404);
