@@ -23,7 +23,7 @@ struct ServeOptions {
     ModelOptions model;
     serve::HttpOptions http{.host = "127.0.0.1", .port = 8080, .body = 0, .connections = 32};
     serve::EngineSize size;
-    std::string key, name, chat_template, cache = "same";
+    std::string key, name, chat_template, log, cache = "same";
     int64_t body = 4 << 20, seconds = 600;
 };
 
@@ -151,7 +151,9 @@ ExitCode serve_model(const ServeOptions& options) {
     service.body = static_cast<uint64_t>(options.body);
     if (key.empty()) service.hosts = {"localhost", "127.0.0.1", "[::1]", options.http.host};
     const serve::Chat chat = chat_of(options, opened, vocabulary);
-    serve::Service answers(engine, service, &chat);
+    std::optional<serve::AccessLog> log;
+    if (!options.log.empty()) log.emplace(options.log);
+    serve::Service answers(engine, service, &chat, log ? &*log : nullptr);
     serve::HttpOptions http = options.http;
     http.body = service.body;
     http.bodies = bodies_at_once * service.body;
@@ -161,7 +163,11 @@ ExitCode serve_model(const ServeOptions& options) {
     opened.console.line(fmt::format("serving {} at http://{}:{}, contexts of up to {} tokens; Ctrl-C ends it",
                                     service.model, six ? "[" + http.host + "]" : http.host, server->port(),
                                     size.context));
-    engine.run(*opened.ops, opened.weights, [] { return train::StopSignals::received() != 0; });
+    engine.run(*opened.ops, opened.weights, [&] {
+        if (const std::string problem = log ? log->take_problem() : ""; !problem.empty())
+            opened.console.warn(problem);
+        return train::StopSignals::received() != 0;
+    });
     opened.console.line("stopped");
     return ExitCode::ok;
 }
@@ -182,6 +188,8 @@ void add_serve_command(Command& program) {
         "--key", options->key,
         std::string("Answer only requests with 'Authorization: Bearer KEY'; also from the variable ") +
             key_variable);
+    command.option("--log", options->log,
+                   "Append a line of JSON for each request to this file, without keys and texts");
     command.option("--name", options->name, "Name of the model (default: that of the run)");
     command.option("--chat-template", options->chat_template,
                    "File with the template of chat completions (default: that of the run's tokenizer)");

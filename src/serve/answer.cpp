@@ -44,6 +44,16 @@ int64_t Answer::bytes() const {
     return bytes_;
 }
 
+std::optional<std::chrono::steady_clock::time_point> Answer::work_began() const {
+    const std::lock_guard lock(mutex_);
+    return began_;
+}
+
+void Answer::begin_work() {
+    const std::lock_guard lock(mutex_);
+    if (!began_) began_ = std::chrono::steady_clock::now();
+}
+
 void Answer::put(Event event) {
     {
         const std::lock_guard lock(mutex_);

@@ -54,7 +54,11 @@ class Answer {
     int64_t prompt_tokens = 0;                  // of all prompts; set before the answer is handed out
     std::atomic<int64_t> generated_tokens = 0;  // so far
 
+    // When the model began to work on it, if it has.
+    std::optional<std::chrono::steady_clock::time_point> work_began() const;
+
     // For the engine.
+    void begin_work();
     void put(Event event);
     void fail(int status, const char* message) noexcept;
 
@@ -65,6 +69,7 @@ class Answer {
     std::condition_variable arrived_;
     std::deque<Event> events_;
     int64_t bytes_ = 0;
+    std::optional<std::chrono::steady_clock::time_point> began_;
     std::optional<Refusal> refusal_;
     bool failed_ = false;
     std::atomic<bool> cancelled_ = false;

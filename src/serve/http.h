@@ -42,6 +42,8 @@ class HttpHandler {
     // Before the body is read: an answer with a status from 400 on refuses the request.
     virtual HttpAnswer head(const HttpRequest& request) noexcept = 0;
     virtual HttpAnswer handle(const HttpRequest& request, HttpClient& client) noexcept = 0;
+    // A request that was refused for how it was sent, without handle().
+    virtual void refused(const HttpRequest& request, int status) noexcept = 0;
 };
 
 struct HttpOptions {

@@ -281,24 +281,31 @@ class Protocol final : public httplib::Server {
     }
 
   private:
+    // Refuses a request for how it was sent.
+    void refuse_sent(const HttpRequest& request, httplib::Response& res, HttpAnswer&& answer) {
+        handler_.refused(request, answer.status);
+        refuse(res, std::move(answer));
+    }
     // True if the request is answered without its body.
     bool route(const httplib::Request& req, httplib::Response& res) {
         HttpRequest request = request_of(req);
-        if (const char* problem = unclear_end(req)) return refuse(res, plain_error(400, problem)), true;
+        const auto refused = [&](HttpAnswer&& answer) {
+            return refuse_sent(request, res, std::move(answer)), true;
+        };
+        if (const char* problem = unclear_end(req)) return refused(plain_error(400, problem));
         if (req.has_header("Range"))
-            return refuse(res, plain_error(416, "answers are made anew and have no ranges: leave out Range")),
-                   true;
-        if (request.path.size() > longest_path) return refuse(res, plain_error(404, "no such path")), true;
-        if (HttpAnswer refused = handler_.head(request); refused.status >= 400)
-            return refuse(res, std::move(refused)), true;
+            return refused(plain_error(416, "answers are made anew and have no ranges: leave out Range"));
+        if (request.path.size() > longest_path) return refused(plain_error(404, "no such path"));
+        if (HttpAnswer answer = handler_.head(request); answer.status >= 400)
+            return refuse(res, std::move(answer)), true;
         if (req.method != "POST") return put(res, handler_.handle(request, *current)), true;
         const std::string type = req.get_header_value("Content-Type");
         if (req.is_multipart_form_data() || req.has_header("Content-Encoding"))
-            return refuse(res, plain_error(415, "the body must be plain JSON: application/json")), true;
+            return refused(plain_error(415, "the body must be plain JSON: application/json"));
         const bool chunked = req.has_header("Transfer-Encoding");
         if (chunked == req.has_header("Content-Length"))
-            return refuse(res, plain_error(411, "give Content-Length, or send the body in chunks")), true;
-        if (!chunked && !fits(req.get_header_value("Content-Length"))) return refuse(res, too_large()), true;
+            return refused(plain_error(411, "give Content-Length, or send the body in chunks"));
+        if (!chunked && !fits(req.get_header_value("Content-Length"))) return refused(too_large());
         return false;
     }
     bool fits(const std::string& length) const {
@@ -319,13 +326,14 @@ class Protocol final : public httplib::Server {
             if (!large && !full) request.body.append(data, size);
             return !large && !full;
         });
-        if (large) return refuse(res, too_large());
+        if (large) return refuse_sent(request, res, too_large());
         if (full)
-            return refuse(res,
-                          plain_error(503, "the requests of all clients together are too large: ask again"));
+            return refuse_sent(
+                request, res,
+                plain_error(503, "the requests of all clients together are too large: ask again"));
         if (!whole)
-            return refuse(res,
-                          plain_error(400, "the body did not arrive in time, or is longer than it says"));
+            return refuse_sent(
+                request, res, plain_error(400, "the body did not arrive in time, or is longer than it says"));
         HttpAnswer answer = handler_.handle(request, *current);
         put(res, std::move(answer));
     }

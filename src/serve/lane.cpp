@@ -306,6 +306,7 @@ void Lane::work_on_batch() {
         if (going_on) return step();
         rows_.clear();
         for (Text& text : batch_) {
+            text.answer->begin_work();
             rows_.push_back(&text);
             if (text.request->echo && text.request->logprobs < 0) put_prompt(text, {});
         }
@@ -322,6 +323,7 @@ void Lane::work_on_batch() {
 void Lane::work_on(Texts& work) {
     if (work.empty()) return;
     Text& text = work.front();
+    text.answer->begin_work();
     try {
         const Interruption interruption([&] { return unwanted(work); });
         score(text);

@@ -90,8 +90,8 @@ std::string_view name_of(std::string_view host) {
 
 }  // namespace
 
-Service::Service(Engine& engine, const ServiceOptions& options, const Chat* chat)
-    : engine_(engine), options_(options), chat_(chat) {
+Service::Service(Engine& engine, const ServiceOptions& options, const Chat* chat, AccessLog* log)
+    : engine_(engine), options_(options), chat_(chat), log_(log) {
     limits_.vocabulary = engine.vocabulary().size();
     limits_.text = engine.vocabulary().reads_text();
     limits_.context = engine.size().context;
@@ -120,34 +120,68 @@ void Service::check_caller(const HttpRequest& request) const {
     if (!own_page || !own_site) throw Refusal(403, "web pages of other origins are not served");
 }
 
+namespace {
+
+bool is_posted(const std::string& path) {
+    return path == "/v1/completions" || path == chat_path || path == "/tokenize" || path == "/detokenize";
+}
+
+}  // namespace
+
+bool Service::has_path(const std::string& path) const {
+    return is_posted(path) || path == "/v1/models" || path == "/v1/models/" + options_.model ||
+           path == "/health" || path == "/tokenizer_info";
+}
+
 void Service::check_path(const HttpRequest& request) const {
-    const bool posted = request.path == "/v1/completions" || request.path == chat_path ||
-                        request.path == "/tokenize" || request.path == "/detokenize";
-    const bool got = request.path == "/v1/models" || request.path == "/v1/models/" + options_.model ||
-                     request.path == "/health" || request.path == "/tokenizer_info";
-    if (!posted && !got) throw Refusal(404, fmt::format("no such path: {}", longreach::quoted(request.path)));
-    const bool get = request.method == "GET" || request.method == "HEAD";
+    const bool posted = is_posted(request.path), get = request.method == "GET" || request.method == "HEAD";
+    if (!has_path(request.path))
+        throw Refusal(404, fmt::format("no such path: {}", longreach::quoted(request.path)));
     if (posted ? request.method != "POST" : !get)
         throw Refusal(405, fmt::format("{} takes {}", request.path, posted ? "POST" : "GET"));
 }
 
+std::shared_ptr<LoggedRequest> Service::begin_log(const HttpRequest& request) const {
+    if (log_ == nullptr) return nullptr;
+    return std::make_shared<LoggedRequest>(*log_, options_.model, request.method,
+                                           has_path(request.path) ? request.path : "");
+}
+
 HttpAnswer Service::head(const HttpRequest& request) noexcept {
-    return answer_of([&]() -> HttpAnswer {
+    HttpAnswer answer = answer_of([&]() -> HttpAnswer {
         check_caller(request);
         check_path(request);
+        return {};
+    });
+    if (answer.status >= 400) refused(request, answer.status);
+    return answer;
+}
+
+void Service::refused(const HttpRequest& request, int status) noexcept {
+    answer_of([&]() -> HttpAnswer {
+        if (const auto logged = begin_log(request)) logged->status = status;
         return {};
     });
 }
 
 HttpAnswer Service::handle(const HttpRequest& request, HttpClient& client) noexcept {
-    return answer_of([&] {
+    std::shared_ptr<LoggedRequest> logged;
+    HttpAnswer result = answer_of([&] {
+        logged = begin_log(request);
         const Interruption interruption([&] { return client.gone(); });
-        return answer(request, client);
+        return answer(request, client, logged);
     });
+    if (logged) {
+        logged->status = result.status;
+        logged->left = client.gone();
+    }
+    return result;
 }
 
-HttpAnswer Service::answer(const HttpRequest& request, HttpClient& client) {
-    if (request.path == "/v1/completions" || request.path == chat_path) return complete(request, client);
+HttpAnswer Service::answer(const HttpRequest& request, HttpClient& client,
+                           const std::shared_ptr<LoggedRequest>& logged) {
+    if (request.path == "/v1/completions" || request.path == chat_path)
+        return complete(request, client, logged);
     if (request.path == "/tokenize") return tokenize(request.body, client);
     json::Value value;
     if (request.path == "/health") {
@@ -245,7 +279,8 @@ CompletionRequest Service::read_chat_prompt(const std::string& body) const {
     return std::move(wanted);
 }
 
-HttpAnswer Service::complete(const HttpRequest& request, HttpClient& client) {
+HttpAnswer Service::complete(const HttpRequest& request, HttpClient& client,
+                             const std::shared_ptr<LoggedRequest>& logged) {
     Asked asked;
     bool streamed = false;
     std::shared_ptr<Answer> answer;
@@ -266,11 +301,15 @@ HttpAnswer Service::complete(const HttpRequest& request, HttpClient& client) {
         streamed = wanted.stream;
         answer = engine_.submit(std::move(wanted));
     }
+    asked.logged = logged;
+    if (logged) logged->answer = answer;
     // Cancels what is left when the answer was written, and when it never will be.
     const std::shared_ptr<void> end(nullptr, [answer](void*) { answer->cancel(); });
     if (!streamed) return whole(asked, answer, client);
     return {.type = "text/event-stream", .stream = [this, asked, answer, end](HttpClient& to) {
-                return stream(asked, *answer, to), true;
+                stream(asked, *answer, to);
+                if (asked.logged) asked.logged->left = to.gone();
+                return true;
             }};
 }
 
@@ -295,6 +334,7 @@ HttpAnswer Service::whole(const Asked& asked, const std::shared_ptr<Answer>& ans
                          asked.chat ? ChoiceForm::message : ChoiceForm::text);
         }
         to.add("],\"usage\":").add_value(usage_of(*answer)).add("}");
+        if (asked.logged && to.refused()) asked.logged->left = true;
     });
 }
 

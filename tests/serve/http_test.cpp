@@ -37,7 +37,8 @@ class Echo final : public HttpHandler {
         }
         return {.body = request.method + " " + request.path + " " + request.body, .type = "text/plain"};
     }
-    std::atomic<int> handled = 0;
+    void refused(const HttpRequest&, int status) noexcept override { refused_with = status; }
+    std::atomic<int> handled = 0, refused_with = 0;
     std::atomic<bool> noticed = false;
 };
 
@@ -109,6 +110,7 @@ TEST_CASE("http: a refused request's body is not read") {
 TEST_CASE("http: bodies above the limit") {
     Bench bench;
     CHECK(bench.ask("POST /b HTTP/1.1\r\nContent-Length: 10001\r\n\r\n").starts_with("HTTP/1.1 413"));
+    CHECK(bench.echo.refused_with == 413);
     CHECK(bench.ask("POST /b HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n")
               .starts_with("HTTP/1.1 413"));
     CHECK(bench.ask("POST /b HTTP/1.1\r\nContent-Length: -1\r\n\r\n").starts_with("HTTP/1.1 413"));

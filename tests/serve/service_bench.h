@@ -24,8 +24,9 @@ class Listener final : public serve::HttpClient {
 
 struct ServiceBench {
     explicit ServiceBench(serve::ServiceOptions options = {.model = "m"},
-                          const serve::EngineSize& size = {.context = 96}, const serve::ChatFiles& files = {})
-        : engine(size), chat(engine.engine.vocabulary(), files), service(engine.engine, options, &chat) {
+                          const serve::EngineSize& size = {.context = 96}, const serve::ChatFiles& files = {},
+                          serve::AccessLog* log = nullptr)
+        : engine(size), chat(engine.engine.vocabulary(), files), service(engine.engine, options, &chat, log) {
         engine.start();
     }
     serve::HttpAnswer ask(const std::string& method, const std::string& path, const std::string& body = "") {
