@@ -167,20 +167,22 @@ MarkedText stripped(const TemplateCall& c, const MarkedText& text, bool left, bo
     return text.part(begins[first], begins[last]);
 }
 
-// Python's for letters of ASCII; others are refused, since their cases need Unicode's tables.
+// Python's for letters of ASCII; others are refused, since their cases need Unicode's tables. In a title a letter is large
+// that follows no letter, for the filter one that begins a word by Jinja's rule.
 MarkedText in_case(const TemplateCall& c, MarkedText text) {
     const std::string_view name = c.call.name;
-    bool after_letter = false;
-    for (size_t i = 0; i < text.size(); ++i) {
-        char& letter = text.bytes[i];
+    const bool by_words = c.call.kind == Expression::Kind::filter;
+    bool begins = true;
+    for (char& letter : text.bytes) {
         if (static_cast<unsigned char>(letter) >= 0x80)
             fail(c, fmt::format("'{}' of letters beyond ASCII", name));
         const bool is_lower = letter >= 'a' && letter <= 'z', is_upper = letter >= 'A' && letter <= 'Z';
-        const bool upper =
-            name == "upper" || (name == "title" && !after_letter) || (name == "capitalize" && i == 0);
+        const bool upper = name == "upper" || (name != "lower" && begins);
+        const bool ends_word =
+            std::string_view("-({[< \t\n\v\f\r\x1c\x1d\x1e\x1f").find(letter) != std::string_view::npos;
+        begins = name == "title" && (by_words ? ends_word : !is_lower && !is_upper);
         if (upper && is_lower) letter = static_cast<char>(letter - 'a' + 'A');
         if (!upper && is_upper) letter = static_cast<char>(letter - 'A' + 'a');
-        after_letter = is_lower || is_upper;
     }
     return text;
 }

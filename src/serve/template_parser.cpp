@@ -125,7 +125,7 @@ class Parser {
         to.kind = Statement::Kind::choose;
         while (true) {
             const bool otherwise = tag_ == "else";
-            to.conditions.push_back(otherwise ? nullptr : expression());
+            to.conditions.push_back(otherwise ? nullptr : alternatives_of());
             end_block();
             to.bodies.push_back(otherwise ? statements({"endif"}) : statements({"elif", "else", "endif"}));
             if (tag_ == "endif") return end_block();

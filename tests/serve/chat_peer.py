@@ -264,7 +264,8 @@ PARTS = r"""
 {{ nothing.x }}
 {{ nothing['x'] }}
 {{ nothing }}|{{ nothing|length }}|{{ nothing|default('d') }}|{{ ''|default('d') }}|{{ ''|default('d', true) }}|{{ none|d('x', boolean=true) }}
-{{ s|length }} {{ l|length }} {{ d|count }} {{ 'abc'|upper }} {{ 'ABC def'|lower }} {{ 'abc def'|capitalize }} {{ 'abc dEF'|title }}
+{{ s|length }} {{ l|length }} {{ d|count }} {{ 'abc'|upper }} {{ 'ABC def'|lower }} {{ 'abc def'|capitalize }} {{ 'abc dEF'|title }} {{ '"b"abc dEF-gh (x 1y [z'|title }} {{ '"b"abc dEF-gh (x 1y [z'.title() }}
+{% if n if n else n %}a{% endif %}
 {{ '  x y '|trim }}| {{ 'xxaxx'|trim('x') }} {{ ' a '.strip() }} {{ 'aab'.lstrip('a') }} {{ 'baa'.rstrip('a') }} {{ 5|trim }}
 {{ 'a,b,,c'.split(',')|join('|') }} {{ ' a  b c '.split()|join('|') }} {{ 'a,b,c'.split(',', 1)|join('|') }} {{ 'a b  c d '.split(none, 2)|join('|') }} {{ ''.split(',')|length }} {{ ''.split()|length }}
 {{ s.startswith('h') }} {{ s.endswith('x') }} {{ 'ab'.upper() }} {{ 'aXbX'.replace('X', 'yy') }} {{ 'aXb'|replace('X', '') }} {{ 'abc'.title() }} {{ 'aBC'.capitalize() }}

@@ -55,6 +55,7 @@ TEST_CASE("chat template: messages, loops, conditions, white space") {
         rendered(
             "{%- set ns = namespace(n=0) -%}{% for m in messages[1:] %}{% set ns.n = ns.n + 1 %}{% endfor %}"
             "{{ ns.n }}{{ 'a' if ns.n == 1 else 'b' }}") == "1a");
+    CHECK(rendered("{{ 'a\"b c'.title() }}{{ 'a\"b c' | title }}") == "A\"B CA\"b C");  // two rules
     CHECK(rendered("{{ s }}") == "{{ s }}<|x|>");  // never read as a template
     CHECK(rendered("{{ strftime_now('%Y') | length }}") == "4");
 }
@@ -85,6 +86,7 @@ TEST_CASE("chat template: what is not understood is refused with its line when t
     CHECK(refused("{% set range = 1 %}") == "1: 'range' cannot be set");
     CHECK(refused("{{ (1, 2) }}") == "1: tuples are not understood");
     CHECK(refused("\xFF") == "1: the template is not UTF-8");
+    CHECK(refused("{% if 1 if 1 else 0 %}{% endif %}") == "1: 'if' is not expected here");
     CHECK(refused("{% break %}") == "1: 'break' outside of a loop");
 }
 
