@@ -5,7 +5,8 @@
 Every command of README.md runs as it stands, in its order, in a fresh copy of what is in the repository. Stand-ins:
 
 - for what a machine may not have: docker, srun (which runs its command once), the network (tools/wheel);
-- for what other tests do: installing packages, compiling, packing, ctest (cmake only installs, the others do nothing);
+- for what other tests do: installing packages, compiling, packing, ctest, tools/gallery (cmake only installs, the others do
+  nothing);
 - for time: build/longreach passes every command on, with SHORT added to `train` and `sweep` (its number of steps in place
   of the command's), the numbers of `train-tokenizer` and `eval` as in SMALLER, and `bench --steps 1`.
 
@@ -78,6 +79,7 @@ exec {shlex.quote(str(PROGRAM))} "$@" "${{more[@]}}"
 """)
     stand_in(root / "tools" / "setup", "")
     stand_in(root / "tools" / "wheel", 'echo "not run here: install_long does"\n')
+    stand_in(root / "tools" / "gallery", 'echo "not run here: the test gallery does"\n')
     there = root / "stand-ins"
     stand_in(there / "docker", '[ "$1" = run ] || [ -f Dockerfile ]\n')
     stand_in(there / "srun", 'while [[ $1 == --* ]]; do shift; done\nexec "$@"\n')
