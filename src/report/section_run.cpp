@@ -191,7 +191,7 @@ std::string config(const PageContext& page, const RunRecord& run) {
     for (const auto& [key, value] : flat_config(run.config)) {
         all.rows.push_back({table::name_cell(key), table::text_cell(value)});
         const auto origin = run.origins.find(key);
-        if (origin != run.origins.end() && origin->second != "default")
+        if (origin != run.origins.end() && origin->second != "default" && origin->second != "derived")
             chosen.rows.push_back(
                 {table::name_cell(key), table::text_cell(value), table::text_cell(origin->second)});
     }

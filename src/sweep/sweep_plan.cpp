@@ -13,6 +13,7 @@
 #include "io/checkpoint_dir.h"
 #include "model/transformer.h"
 #include "optim/optimizer.h"
+#include "train/run_directory.h"
 #include "train/schedule.h"
 #include "sweep/contrasts.h"
 #include "sweep/found_data.h"
@@ -448,6 +449,7 @@ SweepPlan plan_sweep(const SweepConfig& sweep, SweepData data, ChangedData chang
                     run.experiment = std::move(loaded.value);
                     for (const std::string& line : loaded.warnings) warnings.add(run.name, line);
                     run.resolved = config::write_resolved(run.experiment);
+                    run.origins = train::origins_text(loaded.origins);
                     plan.runs.push_back(std::move(run));
                 } catch (const config::ConfigError& e) {
                     if (sweep.skip_contradictory && e.contradiction() && !point.name.empty()) {

@@ -26,7 +26,9 @@ struct PlannedRun {
     std::string directory;  // <sweep>/<name>
     train::Experiment experiment;
     std::string resolved;  // the config of the run, as text
-    std::string after;     // the run of this sweep from whose weights it starts; "": none
+    std::string
+        origins;  // where its values came from: the sweep, its overlays, the configs (train::origins_text)
+    std::string after;  // the run of this sweep from whose weights it starts; "": none
     std::vector<PlannedEvaluation> evaluations;
     RunState state = RunState::fresh;
     bool starts_over = false;  // what there is of it was trained on other data, and goes

@@ -13,6 +13,7 @@
 #include "io/checkpoint_dir.h"
 #include "io/run_lock.h"
 #include "sweep/child_process.h"
+#include "train/run_directory.h"
 #include "train/signals.h"
 #include "train/step_records.h"
 
@@ -347,7 +348,10 @@ SweepOutcome run_sweep(const SweepPlan& plan, const SweepOptions& options, train
     io::make_directories(io::join_path(plan.directory, "configs"));
     io::make_directories(io::join_path(plan.directory, "logs"));
     io::write_file_atomically(io::join_path(plan.directory, "sweep.json"), sweep_json(plan));
-    for (const PlannedRun& run : plan.runs) io::write_file_atomically(config_path(plan, run), run.resolved);
+    for (const PlannedRun& run : plan.runs) {
+        io::write_file_atomically(train::origins_beside(config_path(plan, run)), run.origins);
+        io::write_file_atomically(config_path(plan, run), run.resolved);
+    }
     if (!options.goes_on) console.open_log(io::join_path(plan.directory, "log.txt"));
     Queue queue(plan, options, console);
     return queue.work();

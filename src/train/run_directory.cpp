@@ -1,6 +1,7 @@
 #include "train/run_directory.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/build_info.h"
 #include "base/finite.h"
@@ -137,7 +138,40 @@ io::Notice to_console(Console& console) {
     return [&console](const std::string& text) { console.line(text); };
 }
 
+// What stands in the file of origins beside a config; an empty object if there is none.
+json::Value read_origins(const std::string& config_path) {
+    const std::string path = origins_beside(config_path);
+    if (io::kind_of(path, io::Links::refuse) != io::PathKind::file) return json::Value::object();
+    return json::parse(io::read_file(path, largest_json, io::Links::refuse), path);
+}
+
 }  // namespace
+
+std::string origins_beside(const std::string& config_path) {
+    constexpr std::string_view ending = ".json";
+    const bool ends = config_path.ends_with(ending);
+    return config_path.substr(0, config_path.size() - (ends ? ending.size() : 0)) + ".origins.json";
+}
+
+std::string origins_text(const std::vector<config::FieldOrigin>& origins) {
+    json::Value out = json::Value::object();
+    std::map<std::string, json::Value> beside;  // by config file
+    for (const config::FieldOrigin& o : origins) {
+        std::string where = "default";
+        if (o.origin.kind == config::Origin::Kind::derived) where = "derived";
+        if (o.origin.kind == config::Origin::Kind::command_line) where = "command line";
+        if (o.origin.kind == config::Origin::Kind::file) {
+            where = fmt::format("{}:{}:{}", o.origin.file, o.origin.line, o.origin.column);
+            auto known = beside.find(o.origin.file);
+            if (known == beside.end())
+                known = beside.emplace(o.origin.file, read_origins(o.origin.file)).first;
+            if (const json::Value* earlier = known->second.find(o.path))
+                if (const std::string* text = earlier->to_string()) where = *text;
+        }
+        out.set(o.path, where);
+    }
+    return json::write(out, json::Style::pretty);
+}
 
 RunDirectory::RunDirectory(const std::string& path, io::Disk& disk) : path_(path), disk_(&disk) {
     io::make_directories(path_, disk);
@@ -200,15 +234,7 @@ void RunDirectory::adopt_config(const config::FieldInfo& config,
     }
     io::write_file_atomically(file("config.json"), config_text_, *disk_);
 
-    json::Value origin_list = json::Value::object();
-    for (const config::FieldOrigin& o : origins) {
-        std::string where = "default";
-        if (o.origin.kind == config::Origin::Kind::command_line) where = "command line";
-        if (o.origin.kind == config::Origin::Kind::file)
-            where = fmt::format("{}:{}:{}", o.origin.file, o.origin.line, o.origin.column);
-        origin_list.set(o.path, where);
-    }
-    io::write_file_atomically(file("origins.json"), json::write(origin_list, json::Style::pretty), *disk_);
+    io::write_file_atomically(file("origins.json"), origins_text(origins), *disk_);
 
     io::write_file_atomically(file("build.json"), json::write(build_json(data), json::Style::pretty), *disk_);
 }

@@ -34,6 +34,13 @@ struct CheckpointParts {
     StateExchange& state;
 };
 
+// A sweep writes the config that it made for a run, and beside it where it took each value: "a.json" has "a.origins.json".
+std::string origins_beside(const std::string& config_path);
+
+// Where each value came from, as origins.json has it: "default", "derived" from other values, "a.json:3:14", "command line".
+// A value of a config that has such a file beside it came from what stands there.
+std::string origins_text(const std::vector<config::FieldOrigin>& origins);
+
 class RunDirectory {
   public:
     // Creates the directory if needed and locks it.

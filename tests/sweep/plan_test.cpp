@@ -6,6 +6,7 @@
 
 #include "sweep/sweep_plan.h"
 #include "sweep/sweep_queue.h"
+#include "train/run_directory.h"
 #include "train/tiny_run.h"
 
 using namespace longreach;
@@ -181,6 +182,37 @@ TEST_CASE("sweep: --over lays config files over every run, after those of the sw
     CHECK(contains(problem({"worse.json"}), "modle (xworse.json:2:1): unknown key: did you mean model?"));
     CHECK(contains(problem({"worse.json"}), "model.width (xbad.json:1:23)"));
     CHECK(problem({"smal.json"}) == "2: --over: there is no file xsmal.json: did you mean xsmall.json?");
+}
+
+TEST_CASE(
+    "sweep: the values of a run came from the sweep file, an overlay or a config, and the run says so") {
+    const Home home;
+    put(home.dir / "small.json", R"({ "model": { "attention": { "heads": 4 } } })");
+    const std::string more = two + R"(, "over": ["small.json"], "set": { "model.mlp.hidden": 48 })";
+    const sweep::SweepPlan plan = home.plan(more, {"eval.every=3"});
+    const std::string config = home.dir / "a.seed1.json";
+    CHECK(train::origins_beside(config) == home.dir / "a.seed1.origins.json");
+    put(config, plan.runs[0].resolved);
+    put(train::origins_beside(config), plan.runs[0].origins);
+
+    // What the worker that trains the run makes of them.
+    const std::vector<std::string> overrides{"optimizer.clip_norm=0.25"};
+    const json::Value origins = json::parse(
+        train::origins_text(
+            config::load_config<train::Experiment>({.file = config, .overrides = overrides}).origins),
+        "origins");
+    const auto at = [&](const char* path) {
+        const json::Value* found = origins.find(path);
+        REQUIRE_MESSAGE(found != nullptr, path);
+        return io::base_name(*found->to_string());
+    };
+    CHECK(at("model.attention.heads").starts_with("small.json:1:"));
+    CHECK(at("model.mlp.hidden").starts_with("s.json:"));
+    CHECK(at("model.layers").starts_with("tiny.json:"));
+    CHECK(at("eval.every") == "command line");
+    CHECK(at("run.seed") == "derived");
+    CHECK(at("checkpoint.at_start") == "default");
+    CHECK(at("optimizer.clip_norm") == "command line");
 }
 
 TEST_CASE("sweep: only some of its variants") {
