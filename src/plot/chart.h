@@ -67,6 +67,8 @@ struct LineChart {
 // The chart with a logarithmic y axis (linear if it was logarithmic) and, if asked for, a
 // logarithmic x axis; without points that have no logarithm and without the given bounds.
 LineChart with_log_axes(LineChart chart, bool x_too);
+// The share of the y axis that the other lines keep if one line is left out: the least of all lines, 1 with fewer than three.
+double room_of_others(const LineChart& chart);
 // Each line minus the line of the baseline where both have a point, without bands and
 // faint lines; no lines if the baseline has none. `digits`: decimals in the read-out.
 LineChart minus_baseline(LineChart chart, size_t baseline, int digits);

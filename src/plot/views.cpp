@@ -1,5 +1,6 @@
 // Other views of a chart: logarithmic axes, differences to a baseline.
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "plot/chart.h"
@@ -17,6 +18,29 @@ LineChart with_log_axes(LineChart chart, bool x_too) {
     std::erase_if(chart.marks, without_log);
     std::erase_if(chart.places, without_log);
     return chart;
+}
+
+double room_of_others(const LineChart& chart) {
+    const auto span = [&](const ChartLine* left_out) {
+        double low = INFINITY, high = -INFINITY;
+        for (const ChartLine& line : chart.lines)
+            for (const ChartPoint& p : line.points) {
+                const double y = chart.log_y ? std::log(p.y) : p.y;
+                if (&line == left_out || line.faint || !std::isfinite(y)) continue;
+                low = std::min(low, y);
+                high = std::max(high, y);
+            }
+        return high - low;
+    };
+    const double whole = span(nullptr);
+    double least = 1;
+    size_t drawn = 0;
+    for (const ChartLine& line : chart.lines) {
+        if (line.faint || line.points.empty()) continue;
+        ++drawn;
+        least = std::min(least, span(&line) / whole);
+    }
+    return drawn < 3 || !(whole > 0) ? 1 : least;
 }
 
 LineChart minus_baseline(LineChart chart, size_t baseline, int digits) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -169,6 +170,7 @@ Passage shape(const Variant& v) {
                                m.head.tied ? " with tied embeddings" : ""));
 }
 
+constexpr const char* own_key = "longreach2026";  // of this program in references.bib
 constexpr size_t longest_parameter = 24;  // characters; the program prints longer ones (longreach laws)
 
 // A formula with what its parameters are.
@@ -440,6 +442,22 @@ Passage seeds(const std::vector<Variant>& variants, const Collection& collection
                                            collection.descriptive())));
 }
 
+// The versions and commits that made the runs; runs without a build.json do not say.
+Passage software(const Collection& collection) {
+    std::map<std::string, std::set<std::string>> commits;  // by version
+    for (const RunRecord& run : collection.runs)
+        if (const std::string version = text_at(run.build, "version"); !version.empty())
+            if (commits[version]; !text_at(run.build, "commit").empty())
+                commits[version].insert(text_at(run.build, "commit"));
+    std::vector<Passage> versions;
+    for (const auto& [version, of] : commits)
+        versions.push_back(
+            said(version + (of.empty() ? "" : fmt::format(" (commit {})", fmt::join(of, ", ")))));
+    Passage out = said(" Models were trained and scored with longreach");
+    if (!versions.empty()) out.say(" ").add(listed(versions));
+    return out.cite({own_key}).say(".");
+}
+
 }  // namespace
 
 Methods methods_of(const Collection& collection, const Summary& summary) {
@@ -466,6 +484,8 @@ Methods methods_of(const Collection& collection, const Summary& summary) {
     out.say(" Training takes ").add(stated(variants, training)).say(".");
     out.say(" ").add(stated(variants, optimiser)).say(".");
     out.add(evaluation(collection, summary, variants)).add(seeds(variants, collection));
+    out.add(software(collection));
+    keys.insert(own_key);
     for (const Series& series : summary.series)
         for (const std::string& key : keys_of_name(series.label)) keys.insert(key);
     return {out.text, out.latex + "\n", {keys.begin(), keys.end()}};

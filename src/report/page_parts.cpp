@@ -94,8 +94,19 @@ std::vector<View> paired_views(const PageContext& page, const plot::LineChart& c
     return views;
 }
 
+size_t readable_view(const std::vector<View>& views) {
+    constexpr double enough = 0.5, gain = 1.2;  // another view has to show clearly more
+    const double first = plot::room_of_others(views.at(0).chart);
+    if (first >= enough) return 0;
+    size_t best = 0;
+    double most = first * gain;
+    for (size_t i = 1; i < views.size(); ++i)
+        if (const double room = plot::room_of_others(views[i].chart); room > most) best = i, most = room;
+    return best;
+}
+
 std::string line_figure(const PageContext& page, const std::string& name, const std::vector<View>& views,
-                        const std::string& caption, const table::DataTable& table) {
+                        const std::string& caption, const table::DataTable& table, size_t shown) {
     const std::vector<size_t> series = series_of(views.at(0).chart);
     // At the ends of its lines a chart shortens long names.
     const bool whole = std::all_of(series.begin(), series.end(), [&](size_t i) {
@@ -105,16 +116,16 @@ std::string line_figure(const PageContext& page, const std::string& name, const 
     std::string buttons;
     Charts charts;
     for (const View& view : views) {
-        const bool first = &view == views.data();
+        const bool first = &view == views.data(), open = &view == &views.at(shown);
         const std::string wide = plot::line_svg(view.chart, page.styles(), plot::ChartSize::wide);
         charts.pictures.push_back(
             {first ? "" : "-" + view.key, view.chart.title, {wide}, whole ? std::vector<size_t>() : series});
         buttons += filled(
             "view button",
-            {{"key", view.key}, {"pressed", first ? "true" : "false"}, {"text", plot::escaped(view.text)}});
+            {{"key", view.key}, {"pressed", open ? "true" : "false"}, {"text", plot::escaped(view.text)}});
         charts.html +=
             filled("view", {{"key", view.key},
-                            {"hidden", first ? "" : " hidden"},
+                            {"hidden", open ? "" : " hidden"},
                             {"wide", wide},
                             {"narrow", plot::line_svg(view.chart, page.styles(), plot::ChartSize::narrow)}});
     }

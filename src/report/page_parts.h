@@ -81,7 +81,7 @@ struct Charts {
 // it in links, tests and files.
 std::string figure(const PageContext& page, const std::string& name, const Charts& charts,
                    const std::vector<size_t>& series, const std::string& caption, table::DataTable table);
-// Views of one chart, shown one at a time and selected with buttons; the first is shown first.
+// Views of one chart, shown one at a time and selected with buttons.
 struct View {
     std::string key, text;
     plot::LineChart chart;
@@ -93,8 +93,11 @@ std::vector<View> views_of(const PageContext& page, const plot::LineChart& chart
 using LossesByLength = std::map<int64_t, std::vector<SeedValue>>;
 std::vector<View> paired_views(const PageContext& page, const plot::LineChart& chart,
                                const std::function<const LossesByLength*(size_t series)>& loss_of);
+// The view to begin with: the first, or where one line takes more than half of its axis the one that leaves the others most.
+size_t readable_view(const std::vector<View>& views);
+// shown: the view that the page begins with.
 std::string line_figure(const PageContext& page, const std::string& name, const std::vector<View>& views,
-                        const std::string& caption, const table::DataTable& table);
+                        const std::string& caption, const table::DataTable& table, size_t shown = 0);
 // Small charts side by side.
 Charts panels(const PageContext& page, const std::vector<plot::LineChart>& charts, const std::string& title);
 

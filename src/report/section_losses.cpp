@@ -119,17 +119,23 @@ std::string loss_figure(const PageContext& page) {
     bool bands = false;
     for (const plot::ChartLine& line : chart.lines)
         for (const plot::ChartPoint& p : line.points) bands |= std::isfinite(p.low);
+    const std::vector<View> views =
+        paired_views(page, chart, [&](size_t series) { return &page.summary.series[series].loss; });
+    const size_t shown = readable_view(views);
     return line_figure(
-        page, "loss-by-length" + page.suffix,
-        paired_views(page, chart, [&](size_t series) { return &page.summary.series[series].loss; }),
-        fmt::format("{}{}: {}.{}",
+        page, "loss-by-length" + page.suffix, views,
+        fmt::format("{}{}: {}.{}{}",
                     page.collection.measure.identified()
                         ? "Loss of the same text read with different lengths of context"
                         : "Loss by length of context",
                     page.summary.final_losses ? "" : ", from the newest validation of each run",
                     measured_on(page.collection),
-                    bands ? " Lines are means over seeds, bands one standard error to each side." : ""),
-        by_length(page, loss_caption(page), &Series::loss, true));
+                    bands ? " Lines are means over seeds, bands one standard error to each side." : "",
+                    shown == 0 ? std::string()
+                               : fmt::format(" One line takes more than half of a linear axis, so the "
+                                             "chart begins as: {}.",
+                                             views[shown].text)),
+        by_length(page, loss_caption(page), &Series::loss, true), shown);
 }
 
 plot::LineChart length_chart(const PageContext& page) {

@@ -113,11 +113,21 @@ std::string differences(const PageContext& page) {
            table_html(page, table);
 }
 
+// The files whose values a run has: those of the places "file:line:column" in its origins, each once.
+std::string config_files(const RunRecord& run) {
+    std::set<std::string> files;
+    for (const auto& [path, origin] : run.origins) {
+        const size_t column = origin.rfind(':'), line = column == 0 ? column : origin.rfind(':', column - 1);
+        if (column != origin.npos && line != origin.npos) files.insert(origin.substr(0, line));
+    }
+    return fmt::format("{}", fmt::join(files, ", "));
+}
+
 std::string runs_table(const PageContext& page) {
-    table::DataTable table{
-        .name = "runs",
-        .caption = "Runs and what made them",
-        .header = {"run", "variant", "seed", "steps", "tokens", "tokens/s", "version", "compiler", "system"}};
+    table::DataTable table{.name = "runs",
+                           .caption = "Runs and what made them",
+                           .header = {"run", "variant", "seed", "steps", "tokens", "tokens/s", "version",
+                                      "commit", "CPU", "training data", "configs", "compiler", "system"}};
     for (const RunRecord& run : page.collection.runs) {
         int64_t step = 0, tokens = 0;
         for (const LossRow& row : run.own.losses)
@@ -134,6 +144,10 @@ std::string runs_table(const PageContext& page) {
                                   : table::Cell{grouped(std::llround(run.tokens_per_second)),
                                                 table::exact(run.tokens_per_second)},
                               table::text_cell(text_at(run.build, "version")),
+                              table::text_cell(text_at(run.build, "commit")),
+                              table::text_cell(text_at(run.build, "cpu")),
+                              table::text_cell(text_at(run.build, "data.training")),
+                              table::text_cell(config_files(run)),
                               table::text_cell(text_at(run.build, "compiler")),
                               table::text_cell(text_at(run.build, "system"))});
     }

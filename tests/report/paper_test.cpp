@@ -95,7 +95,9 @@ TEST_CASE("the methods say what the configs say, and cite what the variants stan
           "26,214,400 tokens in 400 steps of 65,536, at a context of 128, then 256 tokens",
           "rope: rotary positions (base 10000) [su2021roformer]", "s learned by head [nakanishi2025]",
           "sqrt(1 + 2*log1p(t/tau))", "[anson2025]", "Muon [jordan2024muon]", "yarn [peng2023yarn]",
-          "Every variant was trained with 3 seeds", "95% intervals", "65,536 tokens of 320 documents"})
+          "Every variant was trained with 3 seeds", "95% intervals", "65,536 tokens of 320 documents",
+          "RMS-normed queries and keys [henry2020, nor2025]",
+          "trained and scored with longreach 0.1.0 (commit 0123456789ab) [longreach2026]"})
         CHECK_MESSAGE(methods.text.find(words) != std::string::npos, words << " in " << methods.text);
     check_latex(methods.latex);
     CHECK(methods.latex.find("~\\cite{nakanishi2025}") != std::string::npos);

@@ -71,7 +71,11 @@ class SampleWriter {
         put(io::join_path(path, "config.json"), json::write(config(path, v, seed), json::Style::pretty));
         put(io::join_path(path, "log.txt"), "10:00:00 run: here\n10:01:00 warning: step 101 was skipped\n");
         put(io::join_path(path, "build.json"),
-            R"({"version": "0.1.0", "compiler": "GNU 12.2.0", "system": "Linux x86_64"})");
+            R"({"version": "0.1.0", "commit": "0123456789ab", "compiler": "GNU 12.2.0", "system": "Linux x86_64",
+                "cpu": "A processor", "data": {"training": "00000000000000aa"}})");
+        put(io::join_path(path, "origins.json"),
+            R"({"model.width": "base.json:1:3", "eval.every": "sweep.json:2:5", "run.seed": "derived",
+                "model.layers": "base.json:1:9", "optimizer.clip_norm": "over.json:4:1", "eval.tokens": "command line"})");
         std::string metrics, timing, val = val_head(), positions = "step,length,by,bucket,loss,scored\n";
         for (int64_t step = 5; step <= sweep_.steps; step += 5) {
             const double loss =
