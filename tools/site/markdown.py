@@ -56,7 +56,7 @@ def table_of(lines, at, file):
     while at < len(lines) and lines[at].startswith("|"):
         at += 1
     rows = [(n + 1, cells_of(lines[n].rstrip(), file, n + 1)) for n in range(start, at)]
-    if len(rows) < 2 or not all(re.fullmatch(r":?-{3,}:?", cell) for cell in rows[1][1]):
+    if len(rows) < 2 or not all(re.fullmatch(r":?-+:?", cell) for cell in rows[1][1]):
         raise Problem(file, start + 1, "a table needs a line such as |---|---:| under its header")
     for number, row in rows:
         if len(row) != len(rows[0][1]):
