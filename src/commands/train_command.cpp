@@ -30,6 +30,7 @@ struct TrainOptions {
     int ranks = 0, gpus = 0;  // 0: not given
     bool fresh = false, quiet = false, dry_run = false;
     std::string plan_for;  // the text of the option
+    bool plan = false;
 };
 
 // The arguments of this process.
@@ -93,6 +94,7 @@ train::Surroundings surroundings_of(const TrainOptions& options, const train::Ex
                                     int local_ranks) {
     train::Surroundings s;
     s.local_ranks = local_ranks;
+    s.plan_shown = options.dry_run || options.plan;
     if (!options.dry_run) return s;
     if (!options.plan_for.empty()) s.memory = train::parse_plan_for(options.plan_for).bytes;
     if (const std::string path = absent_data(experiment.data); !path.empty())
@@ -131,7 +133,11 @@ ExitCode train_as_rank(const TrainOptions& options, const config::LoadedConfig<t
     train::Trainer trainer(experiment, console, *ops, team.rank(), ranks,
                            surroundings_of(options, experiment, local_ranks));
     if (team.first()) check_places(options, experiment.run, trainer, console);
-    if (options.dry_run) return ExitCode::ok;
+    if (options.dry_run) {
+        if (const std::string time = options.plan_for.empty() ? trainer.time_line() : ""; !time.empty())
+            console.line(time);
+        return ExitCode::ok;
+    }
     std::optional<train::RunDirectory> directory;
     const auto open = [&] {
         directory->adopt_config(config::describe(config.value), config.origins, trainer.data());
@@ -223,9 +229,11 @@ void add_train_command(Command& program) {
     command.flag("--fresh", options->fresh,
                  "Start over: delete an earlier run of this name; other files in its directory stay");
     command.flag("--quiet", options->quiet, "Write log.txt only");
-    Option dry_run =
-        command.flag("--dry-run", options->dry_run,
-                     "Check everything and print the memory plan, then stop; missing data files are skipped");
+    Option dry_run = command.flag(
+        "--dry-run", options->dry_run,
+        "Check everything, print the memory plan and about how long the run takes, then stop; missing "
+        "data files are skipped");
+    command.flag("--plan", options->plan, "Print the memory plan before training");
     command
         .option("--plan-for", options->plan_for,
                 "With --dry-run: compare the plan with a device with this much memory, which need not be "

@@ -22,6 +22,7 @@ struct Surroundings {
     int local_ranks = 1;       // ranks that share this machine's memory
     int64_t memory = 0;        // bytes of the device that is planned for; 0: use the free memory
     std::string no_data = {};  // why the data are not opened; empty: they are opened
+    bool plan_shown = true;    // the memory plan, whole
 };
 
 struct Session {

@@ -102,8 +102,19 @@ void Trainer::describe() const {
     if (no_data.empty() && !sets.empty())
         console.line(fmt::format("further validation tokens: {}", join(sets, ", ")));
     console.line(schedule.evaluation_line());
+    if (!session_.surroundings.plan_shown) return;
     console.line("memory plan (activations of training and validation share theirs):\n" + memory_.table() +
                  fmt::format("  {:<24}{:>12}", "kernel scratch", human_bytes(session_.ops.scratch_bytes())));
+}
+
+std::string Trainer::time_line() const {
+    constexpr double most = 0.8, least = 0.4;  // of the rate of products
+    const double rate = measure_peak(session_.ops);
+    if (rate <= 0) return "";
+    const double seconds = session_.schedule.flops() / (rate * session_.ranks);
+    return fmt::format("time: {} to {}, at {:.0f}% to {:.0f}% of the {} FLOP/s of matrix products here",
+                       human_duration(seconds / most), human_duration(seconds / least), 100 * most,
+                       100 * least, human_count(rate));
 }
 
 ExitCode Trainer::stop() {

@@ -37,6 +37,9 @@ class Trainer {
                    : DataIdentity{};
     }
 
+    // How long the run may take on this device, from the rate of its matrix products; empty if there is no room to measure it.
+    std::string time_line() const;
+
     // Throws what starting from run.init_from would throw.
     void check_initial_weights(const io::Notice& notice) const {
         check_weights(session_.initial_checkpoint(notice), session_.model.params());

@@ -238,6 +238,7 @@ TEST_CASE("train --dry-run prints the plan and touches nothing; --quiet prints n
     const Finished dry = home().command({"train", home().config, "--set", "run.name=dry", "--dry-run"});
     CHECK(dry.code == 0);
     CHECK(contains(dry.out, "memory plan"));
+    CHECK(contains(dry.out, "\ntime: "));
     CHECK(io::kind_of(file("dry"), io::Links::refuse) == io::PathKind::missing);
     const Finished quiet = home().command({"train", home().config, "--set", "run.name=quiet", "--quiet"});
     CHECK(quiet.code == 0);
