@@ -187,6 +187,14 @@ void write_checkpoint(const std::string& run, const model::ParamTable& table, co
     writer.commit({.keep = 1, .pinned = {}}, notice);
 }
 
+// What an import wrote, and the run since: a run has no other files of the model that it came from.
+std::vector<std::string> files_of_imports(const std::string& run) {
+    std::vector<std::string> files = train::run_files(run);
+    for (const std::string& name : tokenizer_file_names(run))
+        if (std::find(files.begin(), files.end(), name) == files.end()) files.push_back(name);
+    return files;
+}
+
 // Keeps other processes out of the run that is to be replaced, if there is one.
 std::optional<io::RunLock> lock_earlier(const std::string& run, bool replace) {
     if (train::is_blank(run)) return std::nullopt;
@@ -227,7 +235,7 @@ ImportResult import_model(const ImportOptions& options, const io::Notice& notice
             vocab);
 
     const std::optional<io::RunLock> earlier = lock_earlier(result.run, options.replace);
-    io::StagedDirectory staged(result.run, train::run_files);
+    io::StagedDirectory staged(result.run, files_of_imports);
     train::RunDirectory run(staged.path());
     run.adopt_config(config::describe(loaded.value), loaded.origins);
     copy_tokenizer_files(tokenizer, options.directory, run.path());

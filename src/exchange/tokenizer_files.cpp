@@ -25,13 +25,19 @@ void find_boundary(const tokenizer::Tokenizer& tokenizer, TokenizerFiles& files)
 
 }  // namespace
 
-TokenizerFiles find_tokenizer(const std::string& directory) {
-    TokenizerFiles files;
+std::vector<std::string> tokenizer_file_names(const std::string& directory) {
+    std::vector<std::string> names;
     for (const char* name :
          {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
           "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "generation_config.json"})
         if (io::kind_of(io::join_path(directory, name), io::Links::follow) == io::PathKind::file)
-            files.names.emplace_back(name);
+            names.emplace_back(name);
+    return names;
+}
+
+TokenizerFiles find_tokenizer(const std::string& directory) {
+    TokenizerFiles files;
+    files.names = tokenizer_file_names(directory);
     const auto holds = [&](const char* name) {
         return std::find(files.names.begin(), files.names.end(), name) != files.names.end();
     };

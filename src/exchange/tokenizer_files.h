@@ -29,6 +29,8 @@ struct TokenizerFiles {
     bool bytes = false;  // the model has no tokenizer: its tokens are bytes
 };
 
+// The names that a directory has of those that belong to a tokenizer.
+std::vector<std::string> tokenizer_file_names(const std::string& directory);
 TokenizerFiles find_tokenizer(const std::string& directory);
 
 // Sets what the files say about the tokenizer that `load` gives; what it throws about the tokenizer becomes their problem.

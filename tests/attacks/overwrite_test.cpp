@@ -204,12 +204,12 @@ TEST_CASE("import and export look at everything before they replace anything") {
     put(model + "/model.safetensors", weights);
     // Links out of the model's directory.
     put(target().path("secret.json"), "{\"secret\": 1}");
-    fs::create_symlink(target().path("secret.json"), model + "/generation_config.json");
+    fs::create_symlink(target().path("secret.json"), model + "/special_tokens_map.json");
     refused(import, 3, "is a link to ");
-    fs::remove(model + "/generation_config.json");
-    put(model + "/generation_config.json", "no JSON");
-    refused(import, 3, "generation_config.json");
-    fs::remove(model + "/generation_config.json");
+    fs::remove(model + "/special_tokens_map.json");
+    put(model + "/special_tokens_map.json", "no JSON");
+    refused(import, 3, "special_tokens_map.json");
+    fs::remove(model + "/special_tokens_map.json");
     fs::create_directories(target().path("tokenizer"));
     put(target().path("tokenizer/tokenizer.json"), "{}");
     refused(with(export_of(run, hf, true), {"--tokenizer", target().path("nothing")}), 2,

@@ -104,6 +104,25 @@ TEST_CASE("a model of bytes is exported with the bytes as its tokenizer") {
     CHECK(io::kind_of(dir / "without/tokenizer.json", io::Links::refuse) == io::PathKind::missing);
 }
 
+TEST_CASE("an import replaces the import before it, with what that had of the tokenizer") {
+    const TempDir dir;
+    make_run(dir / "run", small_model);
+    exchange::export_model({.target = dir / "run", .directory = dir / "hf"}, quiet);
+    put(dir / "hf/tokenizer.json", json::write(tiny_byte_level({{"a", "b"}}), json::Style::pretty));
+    put(dir / "hf/generation_config.json", R"({"eos_token_id": 1})");
+    put(dir / "hf/chat_template.jinja", "{{ messages }}");
+    const exchange::ImportOptions first{.directory = dir / "hf", .output = dir / "back"};
+    exchange::import_model(first, quiet);
+    put(dir / "hf/generation_config.json", R"({"eos_token_id": 2})");
+    io::remove_file(dir / "hf/chat_template.jinja");
+    put(dir / "back/notes.txt", "mine");
+    exchange::ImportOptions second = first;
+    second.replace = true;
+    CHECK(exchange::import_model(second, quiet).kept == std::vector<std::string>{"notes.txt"});
+    CHECK(get(dir / "back/generation_config.json") == R"({"eos_token_id": 2})");
+    CHECK(io::kind_of(dir / "back/chat_template.jinja", io::Links::refuse) == io::PathKind::missing);
+}
+
 TEST_CASE("a tokenizer that cannot be read is copied and noted") {
     const TempDir dir;
     make_run(dir / "run", small_model);
