@@ -9,12 +9,12 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "config/loader.h"
-#include "exchange/export_files.h"
 #include "exchange/model_card.h"
 #include "exchange/own_form.h"
 #include "exchange/stock.h"
 #include "exchange/tokenizer_files.h"
 #include "io/staged_directory.h"
+#include "io/written_files.h"
 #include "model/transformer.h"
 #include "tokenizer/byte_text.h"
 #include "train/experiment.h"
@@ -23,6 +23,8 @@
 namespace longreach::exchange {
 
 namespace {
+
+constexpr const char* export_list = "longreach_export.json";  // of the files of an export
 
 // One tensor of the export: ours, or ones.
 struct Output {
@@ -178,7 +180,7 @@ void require_place(const ExportOptions& options) {
     require(kind == io::PathKind::directory, ExitCode::usage, "{} is not a directory", options.directory);
     if (io::list_directory(options.directory).empty()) return;
     require(
-        io::kind_of(io::join_path(options.directory, export_marker), io::Links::refuse) == io::PathKind::file,
+        io::kind_of(io::join_path(options.directory, export_list), io::Links::refuse) == io::PathKind::file,
         ExitCode::usage,
         "{} holds files and is not an export of this program: name a new or an empty directory",
         options.directory);
@@ -210,7 +212,9 @@ ExportResult export_model(const ExportOptions& options, const io::Notice& notice
     result.architecture = stock ? stock->architecture : "LongreachForCausalLM";
     result.parameters = model.params().count();
     require_place(options);
-    io::StagedDirectory staged(options.directory, exported_files);
+    io::StagedDirectory staged(options.directory, [](const std::string& directory) {
+        return io::files_as_written(directory, export_list);
+    });
     const TokenizerFiles tokenizer = copy_tokenizer(options, checkpoint, staged.path(), result.files);
     const bool has_tokenizer = !tokenizer.description.empty() || !tokenizer.problem.empty();
     if (!tokenizer.problem.empty()) result.notes.push_back(tokenizer.problem);
@@ -244,7 +248,7 @@ ExportResult export_model(const ExportOptions& options, const io::Notice& notice
                                    .own_code = !stock,
                                    .tokenizer = has_tokenizer}));
     write("config.json", json::write(config, json::Style::pretty));
-    write_marker(staged.path(), result.files);
+    io::write_file_list(staged.path(), export_list, result.files);
     result.kept = staged.publish();
     if (!has_tokenizer)
         result.notes.emplace_back("no tokenizer is known for this model: --tokenizer FILE adds one");

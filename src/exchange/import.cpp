@@ -19,6 +19,7 @@
 #include "exchange/weights.h"
 #include "io/run_lock.h"
 #include "io/staged_directory.h"
+#include "io/written_files.h"
 #include "model/transformer.h"
 #include "train/experiment.h"
 #include "train/run_directory.h"
@@ -48,7 +49,7 @@ json::Value evaluated_lengths(int64_t context) {
 // A model before it is a run: a directory, or a GGUF file.
 struct Model {
     Settings settings;
-    std::string asks;  // where the settings stand, for messages
+    std::string asks;  // where the settings are, for messages
     std::function<Weights()> weights;
     std::function<TokenizerFiles()> tokenizer;
 };
@@ -187,14 +188,6 @@ void write_checkpoint(const std::string& run, const model::ParamTable& table, co
     writer.commit({.keep = 1, .pinned = {}}, notice);
 }
 
-// What an import wrote, and the run since: a run has no other files of the model that it came from.
-std::vector<std::string> files_of_imports(const std::string& run) {
-    std::vector<std::string> files = train::run_files(run);
-    for (const std::string& name : tokenizer_file_names(run))
-        if (std::find(files.begin(), files.end(), name) == files.end()) files.push_back(name);
-    return files;
-}
-
 // Keeps other processes out of the run that is to be replaced, if there is one.
 std::optional<io::RunLock> lock_earlier(const std::string& run, bool replace) {
     if (train::is_blank(run)) return std::nullopt;
@@ -235,10 +228,11 @@ ImportResult import_model(const ImportOptions& options, const io::Notice& notice
             vocab);
 
     const std::optional<io::RunLock> earlier = lock_earlier(result.run, options.replace);
-    io::StagedDirectory staged(result.run, files_of_imports);
+    io::StagedDirectory staged(result.run, train::run_files);
     train::RunDirectory run(staged.path());
     run.adopt_config(config::describe(loaded.value), loaded.origins);
-    copy_tokenizer_files(tokenizer, options.directory, run.path());
+    io::write_file_list(run.path(), train::import_list,
+                        copy_tokenizer_files(tokenizer, options.directory, run.path()));
     write_checkpoint(run.path(), model.params(), weights, sources, config::write_resolved(loaded.value),
                      tokenizer.fingerprint, notice);
     result.kept = staged.publish();

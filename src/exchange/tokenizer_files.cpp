@@ -87,7 +87,9 @@ TokenizerFiles write_byte_tokenizer(const std::string& to) {
     return files;
 }
 
-void copy_tokenizer_files(const TokenizerFiles& files, const std::string& from, const std::string& to) {
+std::vector<std::string> copy_tokenizer_files(const TokenizerFiles& files, const std::string& from,
+                                              const std::string& to) {
+    std::vector<std::string> written = files.names;
     for (const std::string& name : files.names) {
         const std::string path = file_in(from, name),
                           text = io::read_file(path, largest_tokenizer_file, io::Links::follow);
@@ -95,7 +97,11 @@ void copy_tokenizer_files(const TokenizerFiles& files, const std::string& from, 
             json::parse(text, path, {.max_bytes = largest_tokenizer_file, .code = ExitCode::data});
         io::write_file_atomically(io::join_path(to, name), text);
     }
-    for (const auto& [name, text] : files.made) io::write_file_atomically(io::join_path(to, name), text);
+    for (const auto& [name, text] : files.made) {
+        io::write_file_atomically(io::join_path(to, name), text);
+        written.push_back(name);
+    }
+    return written;
 }
 
 }  // namespace longreach::exchange

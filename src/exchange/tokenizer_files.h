@@ -43,8 +43,9 @@ std::vector<std::pair<std::string, json::Value>> usage_files(const TokenizerFile
 // tokenizer.json for a model of bytes, which has no file of its own.
 TokenizerFiles write_byte_tokenizer(const std::string& to);
 
-// Copies them, and writes those made. Error(ExitCode::data) if one that is JSON by its name does not parse, or is a link
-// that leads out of the directory: what it points to would be published with the model.
-void copy_tokenizer_files(const TokenizerFiles& files, const std::string& from, const std::string& to);
+// Copies them, writes those made, and returns the names of both. Error(ExitCode::data) if one that is JSON by its name does
+// not parse, or is a link that leads out of the directory: what it points to would be published with the model.
+std::vector<std::string> copy_tokenizer_files(const TokenizerFiles& files, const std::string& from,
+                                              const std::string& to);
 
 }  // namespace longreach::exchange

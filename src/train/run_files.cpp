@@ -10,6 +10,7 @@
 #include "io/checkpoint_dir.h"
 #include "io/manifest.h"
 #include "io/result_file.h"
+#include "io/written_files.h"
 #include "train/evaluation.h"
 #include "train/run_directory.h"
 #include "train/step_records.h"
@@ -46,8 +47,7 @@ const Names& files_of_runs() {
     static const Names names = [] {
         Names all = files_of_evaluations();
         all.insert(all.end(), {metrics_file.file(), timing_file.file(), "log.txt", validated_file,
-                               partial_file, "origins.json", "tokenizer.json", "vocab.json", "merges.txt",
-                               "build.json", "config.json", "lock"});
+                               partial_file, "origins.json", "build.json", "config.json", "lock"});
         return all;
     }();
     return names;
@@ -169,6 +169,9 @@ std::vector<std::string> run_files(const std::string& directory) {
         return (name == "report.html" || name == "tables.txt") &&
                io::is_result(io::join_path(directory, name));
     });
+    const std::vector<std::string> imported = io::files_as_written(directory, import_list);
+    lister.found.insert(lister.found.end(), imported.begin(), imported.end());
+    if (imported.empty()) lister.listed("", {"tokenizer.json", "vocab.json", "merges.txt"});
     const size_t first = lister.found.size();
     lister.listed("", files_of_runs());
     // The config and the lock last.

@@ -1,10 +1,14 @@
-// Which files of a run directory are the run's: the names that this program gives. Everything else in it is the user's.
+// Which files of a run directory are the run's: the names that this program gives, and what an import lists of the model
+// that it came from. Everything else in it is the user's.
 #pragma once
 
 #include <string>
 #include <vector>
 
 namespace longreach::train {
+
+// In an imported run, the list (io/written_files.h) of the files that it has of a tokenizer.
+inline constexpr const char* import_list = "longreach_import.json";
 
 // Whether a directory holds a run: a resolved config and a lock, and no manifest, which a checkpoint has.
 bool is_run(const std::string& directory);

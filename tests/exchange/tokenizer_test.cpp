@@ -123,6 +123,34 @@ TEST_CASE("an import replaces the import before it, with what that had of the to
     CHECK(io::kind_of(dir / "back/chat_template.jinja", io::Links::refuse) == io::PathKind::missing);
 }
 
+TEST_CASE("import --replace keeps a chat template that the user put there or changed") {
+    const TempDir dir;
+    make_run(dir / "run", small_model);
+    exchange::export_model({.target = dir / "run", .directory = dir / "hf"}, quiet);
+    const exchange::ImportOptions first{.directory = dir / "hf", .output = dir / "back"};
+    exchange::ImportOptions again = first;
+    again.replace = true;
+    exchange::import_model(first, quiet);
+    put(dir / "back/chat_template.jinja", "mine");
+    put(dir / "back/tokenizer.json", "{}");
+    const std::vector<std::string> mine{"chat_template.jinja", "tokenizer.json"};
+    CHECK(exchange::import_model(again, quiet).kept == mine);
+    CHECK(get(dir / "back/chat_template.jinja") == "mine");
+    CHECK(get(dir / "back/tokenizer.json") == "{}");
+
+    put(dir / "hf/chat_template.jinja", "theirs");
+    CHECK_THROWS_WITH_AS(exchange::import_model(again, quiet),
+                         doctest::Contains("was not written by this program, or was changed since"), Error);
+    CHECK(get(dir / "back/chat_template.jinja") == "mine");
+    io::remove_file(dir / "back/chat_template.jinja");
+    io::remove_file(dir / "back/tokenizer.json");
+    CHECK(exchange::import_model(again, quiet).kept.empty());
+    put(dir / "back/chat_template.jinja", "changed");
+    io::remove_file(dir / "hf/chat_template.jinja");
+    CHECK(exchange::import_model(again, quiet).kept == std::vector<std::string>{"chat_template.jinja"});
+    CHECK(get(dir / "back/chat_template.jinja") == "changed");
+}
+
 TEST_CASE("a tokenizer that cannot be read is copied and noted") {
     const TempDir dir;
     make_run(dir / "run", small_model);
