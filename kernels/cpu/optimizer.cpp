@@ -15,6 +15,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "kernels/muon_slot.h"
 #include "kernels/ops.h"
 
 #include "kernels/cpu/isa_begin.h"
@@ -299,13 +300,8 @@ void CpuOps::do_adam(std::span<const AdamSlot> slots, const AdamSpec& spec) {
 
 void CpuOps::do_muon(std::span<const MuonSlot> slots, Tensor workspace, const MuonSpec& spec) {
     for (const MuonSlot& slot : slots) {
-        const int64_t rows = slot.param.rows(), cols = slot.param.cols();
-        check(slot.param.contiguous() && slot.gradient.contiguous() && slot.momentum.contiguous() &&
-                  slot.gradient.rows() == rows && slot.gradient.cols() == cols &&
-                  slot.momentum.rows() == rows && slot.momentum.cols() == cols,
-              "muon slot {}x{} with gradient {}x{} and momentum {}x{}", rows, cols, slot.gradient.rows(),
-              slot.gradient.cols(), slot.momentum.rows(), slot.momentum.cols());
-        check(Shape(slot.param).blocks() <= partial_doubles, "muon on {} rows", rows);
+        check_slot(slot);
+        check(Shape(slot.param).blocks() <= partial_doubles, "muon on {} rows", slot.param.rows());
     }
     check(workspace.bytes() >= do_muon_workspace(slots), "muon workspace of {} bytes, needs {}",
           workspace.bytes(), do_muon_workspace(slots));

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/delta_chunks.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/muon_slot.h"
 
 namespace longreach::cuda {
 
@@ -127,16 +128,8 @@ MuonPlaces::MuonPlaces(int64_t s, int64_t l, int64_t group, DType type, int64_t 
 MuonGroups muon_groups(std::span<const MuonSlot> slots) {
     MuonGroups groups;
     for (const MuonSlot& slot : slots) {
+        check_slot(slot);
         const int64_t rows = slot.param.rows(), cols = slot.param.cols();
-        check(slot.param.contiguous() && slot.gradient.contiguous() && slot.momentum.contiguous() &&
-                  slot.gradient.rows() == rows && slot.gradient.cols() == cols &&
-                  slot.momentum.rows() == rows && slot.momentum.cols() == cols,
-              "muon slot {}x{} with gradient {}x{} and momentum {}x{}", rows, cols, slot.gradient.rows(),
-              slot.gradient.cols(), slot.momentum.rows(), slot.momentum.cols());
-        check(slot.param.dtype == DType::f32 && slot.gradient.dtype == DType::f32 &&
-                  slot.momentum.dtype == DType::f32,
-              "muon slot of {}, {} and {}", name_of(slot.param.dtype), name_of(slot.gradient.dtype),
-              name_of(slot.momentum.dtype));
         if (rows * cols > 0) groups[{std::min(rows, cols), std::max(rows, cols)}].push_back(slot);
     }
     return groups;

@@ -10,6 +10,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools/site"))
+from markdown import slug  # noqa: E402
+
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 NAMED = re.compile(r"(?<![\w./-])(?:configs|data|kernels|runs|src|tests|tools)/[\w./-]*\.md\b")
 COMMENTED = (".cpp", ".h", ".cuh", ".cu", ".py", ".sh")
@@ -34,16 +37,10 @@ def prose(text):
 def anchors(text):
     """The names that GitHub gives to the headings."""
     text = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
-    found = set()
+    taken = set()
     for heading in re.findall(r"^#{1,6} +(.+?) *#*$", text, flags=re.M):
-        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
-        name = base = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
-        repeated = 0
-        while name in found:
-            repeated += 1
-            name = f"{base}-{repeated}"
-        found.add(name)
-    return found
+        slug(heading, taken)
+    return taken
 
 
 def problems(root):
