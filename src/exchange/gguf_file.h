@@ -22,8 +22,8 @@ namespace longreach::exchange {
 
 struct GgufValue {
     bool list = false;
-    json::Value scalar =
-        nullptr;  // of a value that is no list; f32 as the shortest decimal that reads back to its bits
+    // Null for a list; f32 as the shortest decimal that reads back to its bits.
+    json::Value scalar = nullptr;
     std::vector<std::string> texts = {};  // of a list of strings, any bytes
     std::vector<double> numbers = {};     // of any other list
 };

@@ -17,8 +17,8 @@ struct Architecture {
     const char *name, *model_type;
     bool interleaved = false;   // the two channels of a rotary pair stand next to each other
     bool raised_gains = false;  // gains are stored with 1 added
-    int64_t wide_layers =
-        0;  // a model of so many layers scales scores by its width over its heads, others by a head's size
+    // A model with this number of layers scales scores by its width over its heads, others by a head's size.
+    int64_t wide_layers = 0;
 };
 constexpr Architecture architectures[] = {
     {.name = "llama", .model_type = "llama", .interleaved = true},

@@ -309,7 +309,7 @@ class Renderer {
         return none();
     }
 
-    // The places that Python's slice of so many elements takes, in their order.
+    // The places that a Python slice takes in a list of `count` elements, in their order.
     std::vector<size_t> places(const Expression& e, size_t count) {
         const int64_t size = static_cast<int64_t>(count);
         std::optional<int64_t> bounds[3];

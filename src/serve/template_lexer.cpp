@@ -101,7 +101,7 @@ class Lexer {
         if (!data.empty()) add(Word::data, std::string(data));
     }
 
-    // What stands behind a closing mark, of which `removes_line` removes the end of its line.
+    // Moves past a closing mark and the blanks that it strips; `removes_line`: and past the line break after it.
     void close(size_t length, bool strip, bool removes_line) {
         size_t end = at_ + length;
         if (strip) {

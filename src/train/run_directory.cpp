@@ -138,7 +138,7 @@ io::Notice to_console(Console& console) {
     return [&console](const std::string& text) { console.line(text); };
 }
 
-// What stands in the file of origins beside a config; an empty object if there is none.
+// The content of the file of origins of a config; an empty object if there is none.
 json::Value read_origins(const std::string& config_path) {
     const std::string path = origins_beside(config_path);
     if (io::kind_of(path, io::Links::refuse) != io::PathKind::file) return json::Value::object();

@@ -250,7 +250,7 @@ def render(blocks, inline, up=0):
             text = inline.render(b.text, b.line)
             alone = re.fullmatch(r"<figure>((?!<figure>).)*</figure>", text, re.S)
             if "<figure>" in text and not alone:
-                raise Problem(inline.file, b.line, "a picture stands in a paragraph of its own")
+                raise Problem(inline.file, b.line, "a picture needs a paragraph of its own")
             out.append(text if alone else f"<p>{text}</p>")
     return "\n".join(out) + "\n"
 
