@@ -1,6 +1,6 @@
 // A strict JSON value that remembers where it was written, its parser and its writer.
 //
-// Strict: RFC 8259 and nothing else, except `//` comments where the caller allows them. Refused, each
+// Strict: RFC 8259 and nothing else, except what ParseOptions::relaxed allows. Refused, each
 // with its own message: byte order mark, NUL, bad UTF-8, lone surrogates, raw control characters in strings,
 // leading zeros, trailing commas, NaN, numbers that overflow or vanish, text after the document, duplicate
 // keys, too much depth, too many bytes.
@@ -145,7 +145,8 @@ inline Value::Value(std::string_view value) : data_(std::string(value)) {}
 inline Value::Value(const char* value) : data_(std::string(value)) {}
 
 struct ParseOptions {
-    bool comments = false;  // `//` to the end of the line counts as white space
+    // `//` to the end of the line counts as white space, and a comma may follow the last element.
+    bool relaxed = false;
     size_t max_bytes = 1 << 20;
     int max_depth = 64;               // nested arrays and objects; also bounds the recursion
     bool keep_duplicates = false;     // leave repeated keys in the object for the caller to report

@@ -3,6 +3,7 @@
 // wrong in our own words.
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/json.h"
@@ -145,7 +146,7 @@ class Scanner {
     }
 
     void skip_comment() {
-        if (!options_.comments) refuse("comments are not allowed here");
+        if (!options_.relaxed) refuse("comments are not allowed here");
         if (!rest().starts_with("//")) refuse("a comment begins with // and ends with the line");
         while (!done() && *next_ != '\n') {
             const unsigned char c = *next_;
@@ -354,12 +355,37 @@ class Builder {
     Last last_ = Last::open;
 };
 
+// The text with a space in place of each comma between a value and a closing bracket. Other places stay as they are, so
+// that what is wrong with them is found where it is.
+std::string without_last_commas(std::string_view text) {
+    std::string out(text);
+    size_t comma = text.npos;  // the last one, as long as only white space and comments follow it
+    char before = '[';         // the last character outside of white space, comments and strings
+    for (size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        if (c == ' ' || c == '\t' || c == '\r' || c == '\n') continue;
+        if (text.substr(i, 2) == "//") {
+            i = std::min(text.find('\n', i), text.size());
+            continue;
+        }
+        if (c == '"')
+            for (++i; i < text.size() && text[i] != '"'; ++i)
+                if (text[i] == '\\') ++i;
+        if ((c == ']' || c == '}') && comma != text.npos) out[comma] = ' ';
+        comma = c == ',' && before != ',' && before != '[' && before != '{' && before != ':' ? i : text.npos;
+        before = c;
+    }
+    return out;
+}
+
 }  // namespace
 
 Value parse(std::string_view text, std::string_view file, const ParseOptions& options) {
+    std::string changed;
+    if (options.relaxed) text = changed = without_last_commas(text);
     Builder builder(text, file, options);
     nlohmann::json::sax_parse(text, &builder, nlohmann::json::input_format_t::json, /*strict=*/false,
-                              options.comments);
+                              options.relaxed);
     return builder.finish();
 }
 

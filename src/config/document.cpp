@@ -226,7 +226,7 @@ json::Value Document::read_file(const std::string& name, const std::optional<std
     const size_t number = sources_.size();
     sources_.push_back({Origin::Kind::file, name, main_file ? Giver::file : Giver::base});
     json::Value file = json::parse(text ? *text : read_text(name), shown(name, 200),
-                                   {.comments = true,
+                                   {.relaxed = true,
                                     .max_bytes = max_bytes,
                                     .keep_duplicates = true,
                                     .source = static_cast<int>(number)});

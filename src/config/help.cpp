@@ -159,8 +159,8 @@ std::string explain(const FieldInfo& config, std::string_view path) {
 std::string reference_page(const FieldInfo& config, std::string_view title) {
     std::string out = fmt::format(
         "# {}\n\n"
-        "Written by the program from its own field list. A config is one JSON object; `//` comments are "
-        "read.\n"
+        "Written by the program from its own field list. A config is one JSON object; it may hold `//` "
+        "comments and a comma after a last element.\n"
         "Every key may be left out. `\"base\": \"other.json\"` (or a list) builds on other files: objects "
         "are merged,\n"
         "anything else is replaced. `--set a.b=c` overrides one key; `--set stages.0.steps=10` reaches into "

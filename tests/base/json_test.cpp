@@ -205,8 +205,31 @@ TEST_CASE("json: what is accepted") {
     }
 }
 
+TEST_CASE("json: a comma after the last element only where allowed") {
+    const json::ParseOptions with{.relaxed = true};
+    CHECK(json::parse("[1, {\"a\": [2,], } ,// ]\n\t]", "f", with) == json::parse(R"([1, {"a": [2]}])", "f"));
+    CHECK(json::parse(R"({"a\",]": "b,]",})", "f", with).find("a\",]")->as_string() == "b,]");
+    const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"[,]", "f:1:2: expected a value, found ','"},
+        {"[1,,]", "f:1:4: expected a value, found ','"},
+        {"{,}", "f:1:2:"},
+        {"{\"a\":,}", "f:1:6: expected a value, found ','"},
+        {"[1,\n", "f:2:1: expected a value, found the end of the text"},
+        {"[1],", "f:1:4:"},
+        {"[1,/* ]", "f:1:4: a comment begins with //"},
+        {"[\"a\\", "f:1:"},
+    };
+    for (const auto& c : cases) {
+        CAPTURE(c.text);
+        CHECK_THROWS_WITH_AS(json::parse(c.text, "f", with), doctest::Contains(c.message), Error);
+    }
+    CHECK_THROWS_WITH_AS(json::parse("[1,]", "f"), doctest::Contains("comma before the closing ']'"), Error);
+}
+
 TEST_CASE("json: comments only where allowed, and still checked") {
-    const json::ParseOptions with{.comments = true};
+    const json::ParseOptions with{.relaxed = true};
     CHECK(outcome("// a\n{ // b\n\"k\" // \u00e9\t\n: // c\n1 // d\n, \"l\": [ // e\n] }// f", with) ==
           R"({"k":1,"l":[]})");
     CHECK(outcome("{\"u\": \"http://x\"}", with) == R"({"u":"http://x"})");
@@ -329,7 +352,7 @@ TEST_CASE("json: mutated texts never crash, and whatever is accepted survives wr
             dice.mutate(seeds[dice.below(std::size(seeds))], 6, "{}[]\",:/\\u0e-.\n\t1n");
         Value value;
         try {
-            value = json::parse(text, "f", {.comments = true});
+            value = json::parse(text, "f", {.relaxed = true});
         } catch (const Error& error) {
             REQUIRE(std::string_view(error.what()).starts_with("f:"));
             REQUIRE(is_utf8(error.what()));
