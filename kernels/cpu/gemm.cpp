@@ -411,8 +411,12 @@ void CpuOps::multiply_by_rows(const MatrixProduct& p) {
                         right.pack<Unit>(p, blocks, i);
                     return;
                 }
-                const int64_t task = turn - pack_tasks;
+                // Below the diagonal the last rows have most to do.
+                const int64_t number = turn - pack_tasks;
+                const int64_t task = p.lower ? cut.row_tasks * col_tasks - 1 - number : number;
                 const int64_t row = task / col_tasks * cut.rows, begin = col + task % col_tasks * task_cols;
+                const int64_t end = p.lower ? smaller(col_end, row + cut.rows) : col_end;
+                if (begin >= end) return;
                 // The rows that this thread takes next if all go on alike.
                 const int64_t next = row + threads_ * cut.rows;
                 Run next_left{p.a.data, p.a.data};
@@ -425,7 +429,7 @@ void CpuOps::multiply_by_rows(const MatrixProduct& p) {
                                          .row = row,
                                          .rows = smaller(cut.rows, p.m - row),
                                          .col = begin,
-                                         .cols = smaller(col_end - begin, task_cols)},
+                                         .cols = smaller(end - begin, task_cols)},
                                         next_left, scratch_of(thread));
             });
         }

@@ -83,6 +83,63 @@ inline Orthogonalised newton_schulz(Matrix u, int iterations, double stored = 0)
     return {turned ? transpose(x) : x, error};
 }
 
+// The same on the short side alone, for x with no more rows than columns: A = P P A and Q = P Q, then x = Q x, each product
+// mirrored at its diagonal. Exact in `Real` but for the roundings of its sums.
+// error: with f32 in the place of `Real`, to first order in its unit. A rounding of a product counts k units of the product
+// of absolute matrices; mirroring an error multiplies its norm by at most sqrt(2).
+template <class Real>
+Orthogonalised newton_schulz_short_side(Matrix x, int iterations) {
+    const double norm = x.frobenius() + 1e-7;
+    for (double& v : x.v) v = static_cast<Real>(v / norm);
+    const int64_t s = x.rows, l = x.cols;
+    const auto multiply = [](const Matrix& a, const Matrix& b) {
+        Matrix out(a.rows, b.cols);
+        for (int64_t i = 0; i < a.rows; ++i) {
+            std::vector<Real> row(static_cast<size_t>(b.cols));
+            for (int64_t k = 0; k < a.cols; ++k)
+                for (int64_t j = 0; j < b.cols; ++j)
+                    row[static_cast<size_t>(j)] +=
+                        static_cast<Real>(a.at(i, k)) * static_cast<Real>(b.at(k, j));
+            for (int64_t j = 0; j < b.cols; ++j) out.at(i, j) = row[static_cast<size_t>(j)];
+        }
+        return out;
+    };
+    const auto mirrored = [](Matrix a) {
+        for (int64_t i = 0; i < a.rows; ++i)
+            for (int64_t j = 0; j < i; ++j) a.at(j, i) = a.at(i, j);
+        return a;
+    };
+    const double root = std::sqrt(2.0), by_s = static_cast<double>(s) * unit,
+                 by_l = static_cast<double>(l) * unit;
+    Matrix a = mirrored(multiply(x, transpose(x))), q(s, s);
+    for (int64_t i = 0; i < s; ++i) q.at(i, i) = 1;
+    double a_error = root * by_l, q_error = 0;
+    for (int i = 0; i < iterations; ++i) {
+        Matrix p = multiply(a, a);
+        const double fa = a.frobenius();
+        for (int64_t j = 0; j < s * s; ++j) {
+            const size_t at = static_cast<size_t>(j);
+            p.v[at] = static_cast<Real>(c5 * p.v[at] + c3 * a.v[at]);
+            if (j % (s + 1) == 0) p.v[at] = static_cast<Real>(p.v[at] + c1);
+        }
+        p = mirrored(p);
+        // Spectral norms by the polynomial over [0, |a|], whose largest value is at 0.
+        const double p_error = root * (c5 * (2 * fa * a_error + by_s * fa * fa) - c3 * a_error) +
+                               4 * unit * (c5 * fa * fa - c3 * fa + c1 * std::sqrt(static_cast<double>(s)));
+        const auto passed = [&](const Matrix& b, double b_error) {  // of p b
+            return root * (c1 * b_error + p_error * b.frobenius() + by_s * p.frobenius() * b.frobenius());
+        };
+        q_error = passed(q, q_error);
+        q = mirrored(multiply(p, q));
+        const Matrix t = mirrored(multiply(p, a));
+        const double t_error = passed(a, a_error);
+        a_error = passed(t, t_error);
+        a = mirrored(multiply(p, t));
+    }
+    const double qf = q.frobenius();
+    return {multiply(q, x), q_error + by_s * qf + 8 * unit * qf};
+}
+
 // Eigenvalues of a symmetric matrix by Jacobi rotations.
 inline std::vector<double> eigenvalues(Matrix a) {
     const int64_t n = a.rows;
