@@ -28,7 +28,13 @@ const std::vector<config::Named<TaskKind>>& task_names() {
         {TaskKind::frequent_words, "frequent_words", "the three most frequent of a Zipf-like text"},
         {TaskKind::copy, "copy", "a random string again"},
         {TaskKind::induction, "induction", "random symbols, A B among them, then A: what follows"},
-        {TaskKind::associative_recall, "associative_recall", "pairs of names; the partner of one"}};
+        {TaskKind::associative_recall, "associative_recall", "pairs of names; the partner of one"},
+        {TaskKind::multi_query_recall, "multi_query_recall", "pairs of names; the partners of several"},
+        {TaskKind::reverse, "reverse", "a random string backwards"},
+        {TaskKind::sort, "sort", "the symbols of a random string in rising order"},
+        {TaskKind::local_count, "local_count", "for each symbol of a string, its number in its run"},
+        {TaskKind::two_back, "two_back", "for each symbol of a string, the one two before"},
+        {TaskKind::flip_flop, "flip_flop", "bits written, ignored and read; the bit written last"}};
     return names;
 }
 

@@ -24,7 +24,13 @@ enum class TaskKind {
     frequent_words,
     copy,
     induction,
-    associative_recall
+    associative_recall,
+    multi_query_recall,
+    reverse,
+    sort,
+    local_count,
+    two_back,
+    flip_flop
 };
 enum class TaskHaystack { by_task, essay, noise, needles };
 enum class TaskForm { automatic, text, gpt2, ids };

@@ -34,9 +34,10 @@ Draft draft_retrieval(const DraftInput& in);  // needle, needle_s3, niah_...
 Draft draft_tracking(const DraftInput& in);   // variable_tracking
 Draft draft_common_words(const DraftInput& in);
 Draft draft_frequent_words(const DraftInput& in);
-Draft draft_copy(const DraftInput& in);
+Draft draft_string(const DraftInput& in);  // copy, reverse, sort, local_count, two_back
+Draft draft_flip_flop(const DraftInput& in);
 Draft draft_induction(const DraftInput& in);
-Draft draft_associative(const DraftInput& in);
+Draft draft_recall(const DraftInput& in);  // associative_recall, multi_query_recall
 
 // Appends answers and decoys reference by reference, with `separator` between them.
 class AnswerList {

@@ -81,11 +81,18 @@ Draft TaskGenerator::draft(int64_t length, uint64_t seed) const {
             case data::TaskKind::frequent_words:
                 return draft_frequent_words(in);
             case data::TaskKind::copy:
-                return draft_copy(in);
+            case data::TaskKind::reverse:
+            case data::TaskKind::sort:
+            case data::TaskKind::local_count:
+            case data::TaskKind::two_back:
+                return draft_string(in);
+            case data::TaskKind::flip_flop:
+                return draft_flip_flop(in);
             case data::TaskKind::induction:
                 return draft_induction(in);
             case data::TaskKind::associative_recall:
-                return draft_associative(in);
+            case data::TaskKind::multi_query_recall:
+                return draft_recall(in);
             default:
                 check(task_ != data::TaskKind::none, "a sample of no task");
                 return draft_retrieval(in);

@@ -30,7 +30,7 @@ class SampleSource {
     virtual std::string_view name() const = 0;
     virtual bool has_depth(int64_t length) const = 0;
     virtual bool has_decoys() const = 0;
-    // How many samples to score if so many are asked for.
+    // How many samples to score if `asked` are asked for.
     virtual int64_t samples(int64_t asked) const = 0;
 };
 

@@ -1,4 +1,4 @@
-// Tasks whose context is a generated list: counting words, copying, looking up.
+// Tasks whose context is a generated list: counting words, looking up.
 #include <algorithm>
 
 #include "base/error.h"
@@ -107,26 +107,6 @@ Draft draft_frequent_words(const DraftInput& in) {
     return d;
 }
 
-// Half of the context is a random string, the rest the string again.
-Draft draft_copy(const DraftInput& in) {
-    const Lexicon& w = in.words;
-    Draft d;
-    w.say(d.tail, "\n", Mark::ask);
-    const int64_t count = room(in, d, 16) / 2;
-    TokenList whole, wrong;
-    AnswerList answers(d, w, "");
-    for (int64_t i = 0; i < count; ++i) {
-        const uint64_t symbol = in.dice.below(w.symbols()), other = in.dice.below(w.symbols());
-        w.symbol(whole, symbol);
-        w.symbol(wrong, other);
-        answers.add([&](TokenList& out) { w.symbol(out, symbol); },
-                    [&](TokenList& out) { w.symbol(out, other); });
-    }
-    d.units = {whole};
-    d.absent = {wrong};  // as a whole: its symbols may
-    return d;
-}
-
 // Random symbols. Symbol 0 occurs once, followed by the answer, and again at the end. Symbol 1 nowhere.
 Draft draft_induction(const DraftInput& in) {
     const Lexicon& w = in.words;
@@ -149,9 +129,10 @@ Draft draft_induction(const DraftInput& in) {
     return d;
 }
 
-// Pairs of names, then the first name of one of them.
-Draft draft_associative(const DraftInput& in) {
+// Pairs of names, then the first names of some of them: one or, multi_query_recall, several.
+Draft draft_recall(const DraftInput& in) {
     const Lexicon& w = in.words;
+    const bool several = in.task == data::TaskKind::multi_query_recall;
     const auto pair = [&](uint64_t n) {
         TokenList out;
         w.name(out, 2 * n);
@@ -160,18 +141,25 @@ Draft draft_associative(const DraftInput& in) {
         w.say(out, "; ");
         return out;
     };
+    const uint64_t asked = several ? static_cast<uint64_t>(std::clamp<int64_t>(in.length / 64, 2, 16)) : 1;
     Draft d;
-    w.name(d.tail, 0);
-    w.say(d.tail, "=");
-    AnswerList(d, w, "").add([&](TokenList& out) { w.name(out, 1); },
-                             [&](TokenList& out) { w.name(out, w.names() - 1); });
-    d.pieces = {pair(0)};
-    d.asked = 0;
-    d.once = {pair(0)};
+    AnswerList answers(d, w, ", ");
+    for (uint64_t n = 0; n < asked; ++n) {
+        if (n > 0) w.say(d.tail, ", ", Mark::separator);
+        w.name(d.tail, 2 * n);
+        answers.add([&](TokenList& out) { w.name(out, 2 * n + 1); },
+                    [&](TokenList& out) { w.name(out, w.names() - 1 - n); });
+        d.pieces.push_back(pair(n));
+    }
+    w.say(d.tail, "=", several ? Mark::ask : Mark::silent);
+    if (!several) d.asked = 0;
+    d.once = d.pieces;
     const int64_t unit = size_of(d.pieces[0]);
-    const int64_t most = static_cast<int64_t>((w.names() - 1) / 2);
-    const int64_t pairs = std::min(room(in, d, 4 * unit) / unit, most);
-    for (int64_t n = 1; n < pairs; ++n) d.units.push_back(pair(static_cast<uint64_t>(n)));
+    // Names of the decoys belong to no pair.
+    const int64_t most = static_cast<int64_t>((w.names() - asked) / 2);
+    const int64_t pairs = std::min(room(in, d, 2 * static_cast<int64_t>(asked + 1) * unit) / unit, most);
+    for (auto n = static_cast<int64_t>(asked); n < pairs; ++n)
+        d.units.push_back(pair(static_cast<uint64_t>(n)));
     return d;
 }
 

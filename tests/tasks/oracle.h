@@ -51,6 +51,24 @@ struct Counts {
     }
 };
 
+// To the random string at the end of the context.
+inline std::string string_answer(data::TaskKind task, const std::string& context, size_t letters) {
+    if (task == data::TaskKind::two_back) return context.substr(context.size() - letters - 2, letters);
+    std::string x = context.substr(context.size() - letters), counts;
+    if (task == data::TaskKind::reverse) return {x.rbegin(), x.rend()};
+    if (task == data::TaskKind::sort) {
+        std::sort(x.begin(), x.end());
+        return x;
+    }
+    char last = 0, count = '0';
+    for (const char c : x) {
+        count = c == last ? static_cast<char>(count + 1) : '1';
+        last = c;
+        counts += count;
+    }
+    return counts;
+}
+
 inline std::string answer_text(data::TaskKind task, const std::string& context, const std::string& question,
                                int64_t answer_tokens) {
     switch (task) {
@@ -114,6 +132,23 @@ inline std::string answer_text(data::TaskKind task, const std::string& context, 
         }
         case data::TaskKind::copy:
             return context.substr(context.size() - static_cast<size_t>(answer_tokens));
+        case data::TaskKind::reverse:
+        case data::TaskKind::sort:
+        case data::TaskKind::local_count:
+        case data::TaskKind::two_back:
+            return string_answer(task, context, static_cast<size_t>(answer_tokens));
+        case data::TaskKind::flip_flop: {
+            const std::string written = context.substr(context.rfind('w') + 1, 1);
+            for (size_t read = 0; (read = context.find('r', read)) != context.npos; ++read)
+                if (context[read + 1] != context[context.rfind('w', read) + 1]) return "a read bit is wrong";
+            return written;
+        }
+        case data::TaskKind::multi_query_recall: {
+            std::vector<std::string> partners;
+            for (const std::string& key : split(question.substr(0, question.size() - 1), ", "))
+                partners.push_back(behind(context, key + "=", ";"));
+            return joined(partners, ", ");
+        }
         case data::TaskKind::induction:
             return context.substr(context.find(question) + 1, 1);
         case data::TaskKind::associative_recall:

@@ -143,7 +143,8 @@ namespace {
 
 // Reserved tokens with the defaults: the last 1024 of the vocabulary.
 constexpr int32_t first = id_vocab - 1024, mark_needle = first, mark_is = first + 1, mark_stop = first + 2,
-                  mark_separator = first + 4, first_name = first + 32;
+                  mark_separator = first + 4, mark_assign = first + 5, first_digit = first + 16,
+                  first_name = first + 32;
 
 using List = tasks::TokenList;
 
@@ -208,6 +209,34 @@ List answer_ids(data::TaskKind task, const List& context, const List& question, 
         }
         case data::TaskKind::copy:
             return {context.end() - answer_tokens, context.end()};
+        case data::TaskKind::reverse:
+            return {context.rbegin(), context.rbegin() + answer_tokens};
+        case data::TaskKind::sort: {
+            const std::multiset<int32_t> sorted(context.end() - answer_tokens, context.end());
+            return {sorted.begin(), sorted.end()};
+        }
+        case data::TaskKind::two_back:
+            return {context.end() - answer_tokens - 2, context.end() - 2};
+        case data::TaskKind::local_count: {
+            List counts;
+            int32_t last = -1, count = 0;
+            for (auto at = context.end() - answer_tokens; at != context.end(); last = *at++)
+                counts.push_back(first_digit + (count = *at == last ? count + 1 : 1));
+            return counts;
+        }
+        case data::TaskKind::flip_flop: {
+            const auto written = std::find(context.rbegin(), context.rend(), mark_assign);
+            return {*(written - 1)};
+        }
+        case data::TaskKind::multi_query_recall: {
+            List answer;
+            for (const int32_t key : question) {
+                if (key < first_name) continue;
+                if (!answer.empty()) answer.push_back(mark_separator);
+                answer.push_back(*(std::find(context.begin(), context.end(), key) + 1));
+            }
+            return answer;
+        }
         case data::TaskKind::induction:
         case data::TaskKind::associative_recall:
             return {*(std::find(context.begin(), context.end(), question[0]) + 1)};
@@ -222,7 +251,9 @@ TEST_CASE("a reader of reserved tokens gives the answer") {
     for (const data::TaskKind task :
          {data::TaskKind::needle, data::TaskKind::niah_single, data::TaskKind::niah_multikey,
           data::TaskKind::niah_multiquery, data::TaskKind::common_words, data::TaskKind::frequent_words,
-          data::TaskKind::copy, data::TaskKind::induction, data::TaskKind::associative_recall})
+          data::TaskKind::copy, data::TaskKind::induction, data::TaskKind::associative_recall,
+          data::TaskKind::multi_query_recall, data::TaskKind::reverse, data::TaskKind::sort,
+          data::TaskKind::local_count, data::TaskKind::two_back, data::TaskKind::flip_flop})
         for (const int64_t length : lengths(false))
             for (uint64_t index = 0; index < 20; ++index) {
                 CAPTURE(data::name_of(task));
