@@ -12,7 +12,8 @@ namespace {
 constexpr std::string_view of_any_model[] = {".layers",  ".width",     ".vocab_size",  ".train_context",
                                              ".init",    ".head.tied", ".head.z_loss", ".pattern",
                                              ".layouts", ".last",      ".attention",   ".norm.out_gain"};
-constexpr std::string_view of_any_layout[] = {".heads", ".kv_heads", ".head_dim", ".gate.zero_init"};
+constexpr std::string_view of_any_layout[] = {".heads", ".kv_heads", ".head_dim", ".gate.zero_init",
+                                              ".source"};
 
 bool lists(std::span<const std::string_view> known, std::string_view path) {
     return std::any_of(known.begin(), known.end(), [&](std::string_view one) {

@@ -131,6 +131,7 @@ struct AttentionConfig {
     double entmax_alpha = 1.5;
     bool entmax_learned = false;
     int64_t index_heads = 0;                       // of an index of keys; 0: none
+    std::string source;                            // the publication that the layer follows, in words
     std::map<std::type_index, std::any> sections;  // by the type that own() names; absent: as it begins
     void fields(config::Fields& f);
 

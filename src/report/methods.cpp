@@ -197,10 +197,13 @@ class AttentionWords {
                           if (path == ".angle") return positions();
                           if (path == ".angle_scaling.kind") return scaling(field);
                           if (path == ".score") return score();
+                          if (path == ".source") return;  // said last, of the attention as a whole
                           const std::string words = config::words_of(field);
                           if (!words.empty()) parts_.push_back(said(words).cite(fresh(field)));
                       });
-        return listed(parts_);
+        Passage out = listed(parts_);
+        if (!attention_.source.empty()) out.say(fmt::format(" (after {})", one_line(attention_.source)));
+        return out;
     }
 
   private:

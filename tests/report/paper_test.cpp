@@ -154,6 +154,22 @@ TEST_CASE("the source of an additive delta rule was never cited") {
     CHECK(std::count(methods.keys.begin(), methods.keys.end(), "dao2024mamba2") == 1);
 }
 
+TEST_CASE("the methods name the source of a formula of one's own") {
+    const TempDir dir;
+    SampleWriter({}).write_sweep(dir.path());
+    const std::string run = io::join_path(dir.path(), "rope.seed1"),
+                      config = io::join_path(run, "config.json");
+    const auto own = config::load_config<train::Experiment>(
+        {.file = config,
+         .overrides = {"model.attention.score=z*log(n+2)", "model.attention.source=Doe & Roe\n2026"}});
+    io::write_file_atomically(config, config::write_resolved(own.value));
+    const report::Methods methods = methods_of({run});
+    const std::string words = "z*log(n + 2) (after Doe & Roe\\n2026)";
+    CHECK_MESSAGE(methods.text.find(words) != std::string::npos, methods.text);
+    CHECK_MESSAGE(methods.latex.find("(after Doe \\& Roe\\textbackslash{}n2026)") != std::string::npos,
+                  methods.latex);
+}
+
 TEST_CASE("every choice with a source is one of the glossary, with that source") {
     const std::string glossary =
         io::read_file(LONGREACH_ROOT "/configs/README.md", 1 << 20, io::Links::follow);

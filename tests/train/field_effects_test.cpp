@@ -110,6 +110,7 @@ std::vector<Effect> delta_effects() {
 
 std::vector<Effect> output_effects() {
     return {
+        attention_effect("source", "Doe 2026", Seen::methods, formula),
         attention_effect("differential", "true", Seen::weights, attention({"kv_heads=1"})),
         attention_effect("output_norm.kind", "head"),
         attention_effect("output_norm.gain", "true", Seen::weights, attention({"output_norm.kind=all"})),

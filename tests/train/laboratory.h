@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 
+#include "report/methods.h"
 #include "train/tiny_run.h"
 
 namespace longreach::test {
@@ -23,6 +24,7 @@ enum class Seen {
     events,       // whether it writes for TensorBoard
     outcome,      // exit code, if not 0 with the last line of the log, or the message of the error
     rank_plan,    // the memory that the second of two ranks plans
+    methods,      // what a report says about the model
     patience,     // when the watchdog of several ranks or of a GPU loses it
 };
 
@@ -90,6 +92,8 @@ class Laboratory {
         for (const std::string& line : lines_of(get(log)))
             if (line.starts_with("device: ")) seen[Seen::device_line] = line;
         seen[Seen::plan] = plan_in(log);
+        const report::Collection collection = report::collect({run});
+        seen[Seen::methods] = report::methods_of(collection, report::summarize(collection)).text;
         if (seen[Seen::outcome] != "0") return seen;
         const std::vector<int64_t> steps = io::checkpoint_steps(run + "/checkpoints");
         seen[Seen::checkpoints] = fmt::format("{}", fmt::join(steps, " "));
