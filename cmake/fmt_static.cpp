@@ -1,5 +1,5 @@
 // fmt's library from its headers: Debian's package has only the shared one, and a program that is copied to
-// another machine should not miss it there. What is no template format-inl.h defines; templates that format.h
+// another machine should not miss it there. format-inl.h defines whatever is not a template; templates that format.h
 // declares extern are instantiated here.
 #include <fmt/format-inl.h>
 

@@ -63,7 +63,7 @@ LONGREACH_INLINE Vec splat(float x) {
 LONGREACH_INLINE Vec fma(Vec a, Vec b, Vec c) {
     return a * b + c;
 }  // contracted: the build sets -ffp-contract=fast
-// The same in one rounding wherever it is written, where the instruction set has it. fma() depends on what stands around it:
+// The same in one rounding wherever it is written, where the instruction set has it. fma() depends on the code around it:
 // g++ contracts no product that it has moved to another block.
 LONGREACH_INLINE Vec fused(Vec a, Vec b, Vec c) {
 #if defined(__clang__)

@@ -244,8 +244,8 @@ DEVICE void softmax_tile(Fragments<M, N>& scores, RowState<M, threads>& state, F
         }
 }
 
-// Turns the sign of queries whose factor is negative: `factors` are those of a thread's rows. A barrier of the block
-// stands before they are read.
+// Turns the sign of queries whose factor is negative: `factors` are those of a thread's rows. The block
+// passes a barrier before they are read.
 template <int count, int D, int R>
 DEVICE void turn_queries(HeadTile<bf16, D, R>& q, const float (&factors)[count], int row) {
 #pragma unroll
@@ -259,8 +259,8 @@ DEVICE void turn_queries(HeadTile<bf16, D, R>& q, const float (&factors)[count],
             }
 }
 
-// The warp's rows of o, through their place in the tile of queries so that they leave in whole chunks. A barrier of the
-// block stands behind the last use of the queries.
+// The warp's rows of o, through their place in the tile of queries so that they leave in whole chunks. The block
+// passes a barrier after the last use of the queries.
 template <class T, int M, int C, int D, int R>
 DEVICE void write_rows(const ForwardOutput<T>& out, const Fragments<M, C>& output,
                        const float (&inverse)[2 * M], HeadTile<T, D, R>& through, const HeadRows<T>& to,

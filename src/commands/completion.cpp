@@ -50,7 +50,7 @@ void offer_fields(const FieldInfo& config, const std::string& typed, Completion&
               field.help);
 }
 
-// `before`: what stands before the value in the same word, "--precision=".
+// `before`: the text before the value in the same word, "--precision=".
 void offer_values(const OptionInfo& option, const FieldInfo& config, const std::string& before,
                   const std::string& typed, Completion& out) {
     if (option.names.back() == "--set") {

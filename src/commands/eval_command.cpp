@@ -94,7 +94,7 @@ void check_places(const EvalOptions& options) {
     if (options.out.empty()) return;
     for (const char* name : {"checkpoints", "config.json", "manifest.json"})
         require(io::kind_of(io::join_path(options.out, name), io::Links::follow) == io::PathKind::missing,
-                ExitCode::usage, "--out {}: it holds {}, so it is no directory of results",
+                ExitCode::usage, "--out {}: it holds {}, so it is not a directory of results",
                 shown(options.out), name);
     const auto check = [&](const std::string& directory, const auto& columns) {
         io::require_replaceable(io::join_path(directory, columns.file()), options.replace, columns.header());

@@ -26,7 +26,7 @@ ListedFile entry_of(const json::Member& member, const std::string& path) {
     return file;
 }
 
-// The fingerprint in a shard's header; nothing for a file that is no shard of our own format.
+// The fingerprint in a shard's header; nothing for a file that is not a shard of our own format.
 std::optional<uint64_t> fingerprint_of(const io::File& file) {
     std::array<unsigned char, shard_header_bytes> header;
     if (file.size() < header.size() || !is_longreach_shard(FileHead::read(file))) return std::nullopt;

@@ -1,7 +1,7 @@
 // Models in the forms of other programs: what their settings mean as a model of this one, and where each of its tensors
 // is in their files.
 //
-// A form is one function from settings to a `Foreign`. What a form does otherwise than this program is folded
+// A form is one function from settings to a `Foreign`. What a form does differently from this program is folded
 // into the weights where that is exact (Place), and said in data/MODELS.md; what neither the config nor a
 // Place can say is refused by name.
 #pragma once

@@ -64,7 +64,7 @@ class FrontReader {
         std::string result = text(longest_name, of);
         const bool plain =
             std::all_of(result.begin(), result.end(), [](char c) { return c > 0x20 && c < 0x7f; });
-        refuse_unless(plain && !result.empty(), "{} {} is no name", of, quoted(result));
+        refuse_unless(plain && !result.empty(), "{} {} is not a name", of, quoted(result));
         return result;
     }
 
@@ -122,7 +122,7 @@ class FrontReader {
 
     uint64_t least_bytes(uint32_t type, const std::string& key) const {
         constexpr uint64_t sizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
-        refuse_unless(type < std::size(sizes), "{}: {} is no type of a value", key, type);
+        refuse_unless(type < std::size(sizes), "{}: {} is not the type of a value", key, type);
         return sizes[type];
     }
 
@@ -156,7 +156,7 @@ class FrontReader {
                 return byte == 1;
             }
             default:
-                refuse_unless(false, "{}: {} is no type of a value", key, type);
+                refuse_unless(false, "{}: {} is not the type of a value", key, type);
                 return nullptr;
         }
     }
@@ -188,7 +188,7 @@ GgufTensor read_tensor(FrontReader& in) {
                      tensor.name, name_of_type(type), read_types());
     const auto block = static_cast<uint64_t>(tensor.type->elements);
     in.refuse_unless(fastest % block == 0,
-                     "tensor {}: a row of {} elements is no whole number of blocks of {}, which have {}",
+                     "tensor {}: a row of {} elements is not a whole number of blocks of {}, which have {}",
                      tensor.name, fastest, tensor.type->name, block);
     tensor.bytes = elements / block * tensor.type->bytes;
     tensor.begin = in.plain<uint64_t>();
@@ -202,7 +202,7 @@ void place(const FrontReader& in, std::vector<GgufTensor>& tensors, uint64_t ali
               [](const GgufTensor& a, const GgufTensor& b) { return a.begin < b.begin; });
     uint64_t used = data;
     for (GgufTensor& tensor : tensors) {
-        in.refuse_unless(tensor.begin % alignment == 0, "tensor {}: its offset {} is no multiple of {}",
+        in.refuse_unless(tensor.begin % alignment == 0, "tensor {}: its offset {} is not a multiple of {}",
                          tensor.name, tensor.begin, alignment);
         const bool inside = data <= file_bytes && tensor.begin <= file_bytes - data &&
                             tensor.bytes <= file_bytes - data - tensor.begin;
@@ -220,7 +220,7 @@ uint64_t alignment_of(const FrontReader& in, const std::map<std::string, GgufVal
     if (at == metadata.end()) return 32;
     const std::optional<uint64_t> value = at->second.scalar.to_uint64();
     in.refuse_unless(value && *value <= largest_alignment && std::has_single_bit(*value),
-                     "general.alignment is no power of two up to {}", largest_alignment);
+                     "general.alignment is not a power of two up to {}", largest_alignment);
     return *value;
 }
 
@@ -246,13 +246,13 @@ GgufFile GgufFile::open(const std::string& path, io::Links links) {
     for (uint64_t i = 0; i < keys; ++i) {
         const std::string key = in.name("the key");
         const bool added = result.metadata_.emplace(key, in.value(key)).second;
-        in.refuse_unless(added, "{} stands there twice", key);
+        in.refuse_unless(added, "{} is given twice", key);
     }
     for (uint64_t i = 0; i < tensors; ++i) result.tensors_.push_back(read_tensor(in));
     place(in, result.tensors_, alignment_of(in, result.metadata_), result.file_.size());
     for (size_t i = 0; i < result.tensors_.size(); ++i) {
         const bool added = result.by_name_.emplace(result.tensors_[i].name, i).second;
-        in.refuse_unless(added, "tensor {} stands there twice", result.tensors_[i].name);
+        in.refuse_unless(added, "tensor {} is given twice", result.tensors_[i].name);
     }
     return result;
 }

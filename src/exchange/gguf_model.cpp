@@ -124,7 +124,7 @@ std::optional<json::Value> llama3_scaling(const GgufFile& file, double base) {
     const auto unknown = [&](const char* why) {
         fail(ExitCode::checkpoint, "{}: rope_freqs.weight {}", file.path(), why);
     };
-    if (tensor->shape.size() != 1) unknown("is no list of factors");
+    if (tensor->shape.size() != 1) unknown("is not a list of factors");
     const std::vector<float> factors = file.read(*tensor);
     const double low = 1, high = 4, context = 8192,
                  factor = *std::max_element(factors.begin(), factors.end());

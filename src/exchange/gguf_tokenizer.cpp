@@ -8,7 +8,7 @@ namespace longreach::exchange {
 
 namespace {
 
-// Words of Llama 3; digits: how many stand in one word.
+// Words of Llama 3; digits: how many make one word.
 std::string words_by_case(const char* digits) {
     return fmt::format(
         R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
@@ -121,7 +121,7 @@ class TokenizerReader {
             const GgufValue* value = file_.find(fmt::format("tokenizer.ggml.{}", key));
             if (value == nullptr) continue;
             const std::optional<int64_t> id = value->scalar.to_int64();
-            if (!id || *id < 0 || static_cast<size_t>(*id) >= tokens.size()) refuse(key, "is no token");
+            if (!id || *id < 0 || static_cast<size_t>(*id) >= tokens.size()) refuse(key, "is not a token");
             ids.set(fmt::format("{}_id", name), *id);
             names.set(name, tokens[static_cast<size_t>(*id)]);
         }

@@ -171,7 +171,7 @@ std::string read_types() {
 }
 
 std::vector<float> decode_blocks(const BlockType& type, std::span<const uint8_t> blocks) {
-    check(blocks.size() % type.bytes == 0, "{} bytes are no blocks of {}", blocks.size(), type.name);
+    check(blocks.size() % type.bytes == 0, "{} bytes are not whole blocks of {}", blocks.size(), type.name);
     const size_t count = blocks.size() / type.bytes, elements = static_cast<size_t>(type.elements);
     std::vector<float> values(count * elements);
     for (size_t b = 0; b < count; ++b) type.decode(&blocks[b * type.bytes], &values[b * elements]);

@@ -82,7 +82,7 @@ std::string default_name(const std::string& target) {
     return name.size() > 5 && name.ends_with(".gguf") ? name.substr(0, name.size() - 5) : name;
 }
 
-// The config of the run. It counts as resolved, so that fields without effect are no mistakes.
+// The config of the run. It counts as resolved, so that fields without effect are accepted.
 Loaded load_config(const Foreign& foreign, const std::string& run, const ImportOptions& options) {
     const std::optional<int64_t> context = foreign.model.find("train_context")->to_int64();
     const int64_t length = stage_context(*context);

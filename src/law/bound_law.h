@@ -139,7 +139,7 @@ class BoundLaw {
     int64_t heads_of(const Formula& f) const;
     // With numbers for all that is known in a head but n, t and T, and constants folded. open: parameters that stay.
     Formula at_head(const Formula& f, int64_t head, const std::function<bool(size_t)>& open) const;
-    bool learns(size_t parameter) const {  // the x of a term is no parameter
+    bool learns(size_t parameter) const {  // the x of a term is not a parameter
         return parameter < parameters_.size() && parameters_[parameter].learn != Sharing::fixed;
     }
     // first: the number of the first term to blame.

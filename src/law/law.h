@@ -4,7 +4,7 @@
 //     score = row(n) * gain(t) * z + bias(t)              n keys counted for the query, t distance
 //     score = sqrt(gain(t) + row_square(n)) * z + ...     the one sum of both that the kernels know
 //
-// Terms are numbers that a layer computes of each token. Those of the query may stand in the factor row, those of the key
+// Terms are numbers that a layer computes of each token. Those of the query may be in the factor row, those of the key
 // are a bias of the key, and sums of terms are taken over the tokens after the key up to the query:
 //
 //     score = ... + sum over j < i' <= i of between(i') + key(j)          query i, key j

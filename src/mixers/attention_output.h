@@ -51,7 +51,7 @@ class AttentionOutput {
     // What the output projection reads.
     Tensor result(const Saved& saved, const Tensor& o) const;
     Tensor forward(StepContext& run, const Saved& saved, const Inputs& in) const;
-    // Where the gradient at result() stands before backward(): a part of the workspace, or dout.
+    // Where the gradient at result() is before backward(): a part of the workspace, or dout.
     Tensor gradient(const Workspace& workspace, const Tensor& dout) const {
         return differs_ ? workspace.ddifference.first_rows(dout.rows()) : dout;
     }

@@ -2,7 +2,7 @@
 // context of a token and its place, and by the last tokens of documents after prefixes of each length (eval.align
 // suffix), where only the context changes. An evaluation that differs from another one, or from the run as
 // trained, in nothing but this is its second way: neither compares with the other token by token, so that the
-// two stand in a table of their own.
+// two have a table of their own.
 #pragma once
 
 #include <optional>

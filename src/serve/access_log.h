@@ -13,7 +13,7 @@ namespace longreach::serve {
 
 class AccessLog {
   public:
-    // Throws an Error for a path that cannot be opened, is a link or is no regular file.
+    // Throws an Error for a path that cannot be opened, is a link or is not a regular file.
     explicit AccessLog(const std::string& path, io::Disk& disk = io::Disk::system())
         : file_(io::File::open_or_create(path, io::Writes::appended, disk)) {}
 

@@ -8,7 +8,7 @@ namespace longreach::serve {
 
 namespace {
 
-constexpr int64_t number_bytes = 20;  // of a log-probability, with what stands around it
+constexpr int64_t number_bytes = 20;  // of a log-probability, with the text around it
 
 int64_t bytes_of(const std::vector<TokenReport>& tokens) {
     int64_t bytes = 0;

@@ -49,7 +49,7 @@ class Chat {
     const std::vector<std::pair<std::string, std::string>> names_;
     std::string problem_;
     std::optional<ChatTemplate> template_;
-    std::set<int32_t> controls_;  // special tokens, and others whose names stand in the template
+    std::set<int32_t> controls_;  // special tokens, and others whose names the template contains
     std::vector<int32_t> ends_;
 };
 

@@ -112,7 +112,7 @@ class Renderer {
         TemplateValue value = value_of(*s.expression);
         const TemplateValue* target = look_up(s.names[0]);
         const auto* members = target == nullptr ? nullptr : target->as<TemplateValue::Namespace>();
-        if (members == nullptr) fail(s.line, fmt::format("'{}' is no namespace", s.names[0]));
+        if (members == nullptr) fail(s.line, fmt::format("'{}' is not a namespace", s.names[0]));
         if (value.nesting() >= TemplateValue::deepest) fail(s.line, "values are nested too deeply");
         TemplateDict& all = *members->members;
         const auto found = std::find_if(all.begin(), all.end(),

@@ -6,7 +6,7 @@
 //
 // The prompts of the last generation are kept (PromptCache): `same`, whose result is the same to the bit, saves a
 // prompt that is asked for again; `prefix` also what two prompts begin with alike, and the rest of the new one takes
-// one step per token, which rounds otherwise than a pass.
+// one step per token, which rounds differently from a pass.
 #pragma once
 
 #include <functional>

@@ -201,7 +201,7 @@ class Lexer {
         fail("a string has no end");
     }
 
-    // The escape whose letter stands at i, which moves to its last character.
+    // The escape whose letter is at i, which moves to its last character.
     void append_escape(std::string& value, size_t& i) const {
         const char c = i < text_.size() ? text_[i] : ' ';
         constexpr std::string_view plain = "\\'\"", letters = "abfnrtv", values = "\a\b\f\n\r\t\v";

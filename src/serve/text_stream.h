@@ -1,6 +1,6 @@
 // A text that arrives as bytes, given out as UTF-8 as soon as it is certain.
 //
-// Bytes of an unfinished character wait for the rest; bytes that are no character become U+FFFD, one each. What may
+// Bytes of an unfinished character wait for the rest; bytes that are not a character become U+FFFD, one each. What may
 // be the beginning of a stop string waits too. The text ends before the stop string that is complete first.
 #pragma once
 
@@ -31,7 +31,7 @@ class TextStream {
     bool stopped_ = false;
 };
 
-// All of it at once: bytes that are no character become U+FFFD.
+// All of it at once: bytes that are not a character become U+FFFD.
 std::string to_utf8(std::string_view bytes);
 
 }  // namespace longreach::serve

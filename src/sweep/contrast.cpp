@@ -90,7 +90,7 @@ std::vector<Contrast> read_contrasts(const json::Value& sweep, const std::string
     std::vector<Contrast> out;
     const json::Value* list = sweep.find("contrasts");
     if (list == nullptr) return out;
-    require(list->is_array(), ExitCode::data, "{}:{}: contrasts is no list", path, list->at().line);
+    require(list->is_array(), ExitCode::data, "{}:{}: contrasts is not a list", path, list->at().line);
     for (const json::Value& entry : list->as_array()) {
         const Reader r(entry, path);
         out.push_back({r.text("name"), r.text("claim"), r.arm(0), r.arm(1), r.integer("at"),

@@ -35,8 +35,8 @@ void check_evaluation_of(const SweepConfig& sweep, SweepContrast& c, const std::
                                                      suggestion(c.evaluation, known)));
     }
     if (c.of != ContrastOf::margin) {
-        if (!c.task.empty()) p.add(at + ".task", "has no effect: of is no margin", at + ".of");
-        if (c.depth >= 0) p.add(at + ".depth", "has no effect: of is no margin", at + ".of");
+        if (!c.task.empty()) p.add(at + ".task", "has no effect: of is not margin", at + ".of");
+        if (c.depth >= 0) p.add(at + ".depth", "has no effect: of is not margin", at + ".of");
         return;
     }
     const std::vector<std::string> tasks =

@@ -34,11 +34,11 @@ struct CheckpointParts {
     StateExchange& state;
 };
 
-// A sweep writes the config that it made for a run, and beside it where it took each value: "a.json" has "a.origins.json".
+// A sweep writes a config for each run, and for "a.json" the file "a.origins.json", which says where it took each value.
 std::string origins_beside(const std::string& config_path);
 
 // Where each value came from, as origins.json has it: "default", "derived" from other values, "a.json:3:14", "command line".
-// A value of a config that has such a file beside it came from what stands there.
+// A value of a config that has such a file beside it has the origin that it gives.
 std::string origins_text(const std::vector<config::FieldOrigin>& origins);
 
 class RunDirectory {

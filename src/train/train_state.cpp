@@ -72,7 +72,7 @@ TrainState TrainState::from_json(const json::Value& value) {
     require(files && files->is_object(), ExitCode::checkpoint, "state.json: file_bytes is missing");
     for (const json::Member& m : files->as_object()) {
         const auto bytes = m.value.to_int64();
-        require(bytes && *bytes >= 0, ExitCode::checkpoint, "state.json: file_bytes of {} is no count",
+        require(bytes && *bytes >= 0, ExitCode::checkpoint, "state.json: file_bytes of {} is not a count",
                 m.key);
         s.file_bytes[m.key] = *bytes;
     }

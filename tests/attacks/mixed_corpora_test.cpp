@@ -53,7 +53,7 @@ TEST_CASE("a sweep whose data changed is refused with 3; --retrain trains what i
     CHECK(contains(retrained.out, "starts over: its data changed"));
     CHECK(home.losses(1) != first);
     CHECK(contains(target().run({"sweep", home.sweep, "--retrain"}).out, "a.seed1  trained already"));
-    // Data that is gone is no change: a finished sweep outlives it.
+    // Data that is gone counts as unchanged: a finished sweep outlives it.
     fs::remove_all(home.dir / "data");
     CHECK(target().run({"sweep", home.sweep}).code == 0);
 }

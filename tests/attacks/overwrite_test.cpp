@@ -241,8 +241,8 @@ TEST_CASE("eval and report write over results of theirs, and over nothing else w
         CHECK(contains(f.err, message));
         CHECK(tree(run) == before);
     };
-    refused(with(eval, {"--out", run}), "it is no directory of results");
-    refused(with(eval, {"--out", run + "/checkpoints/step_00000012"}), "it is no directory of results");
+    refused(with(eval, {"--out", run}), "it is not a directory of results");
+    refused(with(eval, {"--out", run + "/checkpoints/step_00000012"}), "it is not a directory of results");
     refused(with(eval, {"--token-losses", weights}), "this program did not write it");
     refused(with(eval, {"--token-losses", run + "/val.csv"}), "this program did not write it");
     const std::string results = target().path("results"), mine = target().path("mine.html");

@@ -9,7 +9,7 @@ in runs/studies/*.md and in the verdicts of runs/README.md stands
 A number with k decimals stands there if one of theirs, rounded to k decimals, is equal; a mean and the interval beside it
 have to be in one cell. A written sign counts; a number without one may be that of the difference turned round. Of "every
 pair" both orders are there. Text in `code`, indented blocks of README, the addresses of links and identifiers such as
-arXiv:2410.23771 are no results.
+arXiv:2410.23771 are not results.
 EXCEPTIONS lists what nothing makes again, and why; an exception that is no longer needed fails too.
 
     study_numbers.py ROOT [EXCEPTIONS]
@@ -105,7 +105,7 @@ def pages(root):
         rows = [i for i in range(first, len(lines)) if lines[i].startswith("|")]
         last = next(i for i in rows if not lines[i + 1 : i + 2] or not lines[i + 1].startswith("|"))
         for i in range(rows[0] + 2, last + 1):
-            # The claim is the source's, the command and the minutes are no results.
+            # The claim is the source's, the command and the minutes are not results.
             yield path, i + 1, ["|".join(re.split(r"(?<!\\)\|", lines[i])[2:4])]
 
 
@@ -180,7 +180,7 @@ def problems(root, exceptions):
                     left.pop((file, m.group().strip()), None)
                     continue
                 out.append(f"{file}:{first + i}: nothing makes {m.group().strip()} again")
-    return out + [f"{file}: {number} is no exception any more" for file, number in left]
+    return out + [f"{file}: {number} is not an exception any more" for file, number in left]
 
 
 def self_test():
@@ -216,7 +216,7 @@ def self_test():
         assert found("", readme="by 5.5") == ["README.md:3: nothing makes 5.5 again"]
         assert not found("", readme="by 6.125, at 46.5K ([t](tools/results/t.md))")
         excused = {("runs/studies/s.md", "5.5"): "why"}
-        assert not found("5.5", excused) and found("", excused) == ["runs/studies/s.md: 5.5 is no exception any more"]
+        assert not found("5.5", excused) and found("", excused) == ["runs/studies/s.md: 5.5 is not an exception any more"]
 
 
 def main():

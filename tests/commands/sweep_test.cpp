@@ -180,7 +180,7 @@ TEST_CASE("sweep: trains, evaluates, keeps the weights only, and gathers the res
         CHECK(home.evaluations() == 7);
         CHECK(results_of_sweep(directory, 12) == before);
     }
-    SUBCASE("threads are no part of a request") {
+    SUBCASE("threads are not part of a request") {
         home.run(file, {"threads=2"});
         CHECK(home.evaluations() == 6);
     }

@@ -192,7 +192,7 @@ TEST_CASE("sources: wrong bases and unreadable files") {
     CHECK(failure(folder, folder.path("none.json")) ==
           "cannot read config none.json: No such file or directory");
 
-    // 2^20 ways to the last file, but only so many files are read.
+    // 2^20 ways to the last file, but the number of files read is bounded.
     for (int i = 0; i < 20; ++i)
         folder.write(fmt::format("l{}.json", i),
                      fmt::format(R"({{"base": ["l{0}.json", "l{0}.json"]}})", i + 1));

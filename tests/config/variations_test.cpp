@@ -43,7 +43,7 @@ std::string problem(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("variations: an entry that is no object sets the main field") {
+TEST_CASE("variations: an entry that is not an object sets the main field") {
     const Config c =
         load(R"({"entries": {"a": "x", "b": {"text": "y", "count": 3}}, "numbers": {"n": 4}})").value;
     CHECK(c.entries.at("a").text == "x");

@@ -254,7 +254,7 @@ Number number(std::string_view word, int base) {
     Number n{};
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), n, base);
     require(error == std::errc() && end == word.data() + word.size(), ExitCode::data,
-            "golden vectors: '{}' is no number", word);
+            "golden vectors: '{}' is not a number", word);
     return n;
 }
 

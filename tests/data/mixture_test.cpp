@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t block = 8;
 
-// Sources of so many blocks, the second with a rest that fills none.
+// Sources of these numbers of blocks, the second with a rest that fills none.
 const std::vector<data::Source> three = {{0, 10 * 8 + 1}, {81, 100 * 8 + 5}, {886, 3 * 8 + 1}};
 
 std::vector<data::BlockTable> cut(const std::vector<data::Source>& sources) {

@@ -151,7 +151,7 @@ TEST_CASE("foreign headers: every field is checked and the size to the byte") {
             CHECK(contains(outcome(good.substr(0, size)), "3: x"));
 }
 
-TEST_CASE("what is no token shard is refused by name") {
+TEST_CASE("a file that is not a token shard is refused by name") {
     const TempDir dir;
     const auto outcome = [&](const std::string& bytes) {
         put(dir / "x", bytes + std::string(64, '\1'));

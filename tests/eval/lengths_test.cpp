@@ -40,7 +40,7 @@ std::vector<int64_t> counts(const std::vector<eval::LossSum>& buckets) {
     return n;
 }
 
-// On so many ranks; what rank 0 gets.
+// What rank 0 gets of this number of ranks.
 std::vector<eval::LengthResult> evaluate_on(int ranks, const model::ModelConfig& config, const Corpus& corpus,
                                             const eval::EvalRequest& request) {
     std::vector<eval::LengthResult> results;

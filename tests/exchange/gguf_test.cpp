@@ -448,17 +448,17 @@ TEST_CASE("each mistake in a GGUF file has its own message") {
                    "a string of 4611686018427387904 bytes, the key"));
     CHECK(contains(refusal(front(0, 1, size(200) + "ab")),
                    "a string of 200 bytes, the key, at byte 32 is too long"));
-    CHECK(contains(refusal(front(0, 1, key("a\nb", 4, type(1)))), "the key \"a\\nb\" is no name"));
-    CHECK(contains(refusal(front(0, 1, key("a", 13, type(1)))), "a: 13 is no type of a value"));
+    CHECK(contains(refusal(front(0, 1, key("a\nb", 4, type(1)))), "the key \"a\\nb\" is not a name"));
+    CHECK(contains(refusal(front(0, 1, key("a", 13, type(1)))), "a: 13 is not the type of a value"));
     CHECK(contains(refusal(front(0, 1, key("a", 7, "\2"))), "a: 2 is neither true nor false"));
     CHECK(contains(refusal(front(0, 1, key("a", 8, size(1ull << 40) + "b"))),
                    "a string of 1099511627776 bytes, a,"));
     CHECK(contains(refusal(front(0, 1, key("a", 9, type(4) + size(1ull << 61)))),
                    "a: 2305843009213693952 values do not fit into the file"));
     CHECK(contains(refusal(front(0, 1, key("a", 9, type(9) + size(1)))), "a: a list of lists is not read"));
-    CHECK(contains(refusal(front(0, 1, key("a", 9, type(99) + size(1)))), "a: 99 is no type of a value"));
     CHECK(
-        contains(refusal(front(0, 2, key("a", 4, type(1)) + key("a", 4, type(1)))), "a stands there twice"));
+        contains(refusal(front(0, 1, key("a", 9, type(99) + size(1)))), "a: 99 is not the type of a value"));
+    CHECK(contains(refusal(front(0, 2, key("a", 4, type(1)) + key("a", 4, type(1)))), "a is given twice"));
     const auto tensor = [&](const std::string& dimensions, uint32_t id, uint64_t offset) {
         return refusal(front(1, 0, GgufWriter::string("t") + dimensions + type(id) + size(offset)) +
                        std::string(64, '\0'));
@@ -471,8 +471,8 @@ TEST_CASE("each mistake in a GGUF file has its own message") {
                    "tensor t is of the type IQ4_XS; the types that are read are F32, F16, "));
     CHECK(contains(tensor(type(1) + size(8), 77, 0), "tensor t is of the type 77;"));
     CHECK(contains(tensor(type(1) + size(33), 8, 0),
-                   "tensor t: a row of 33 elements is no whole number of blocks of Q8_0, which have 32"));
-    CHECK(contains(tensor(type(1) + size(8), 0, 4), "tensor t: its offset 4 is no multiple of 32"));
+                   "tensor t: a row of 33 elements is not a whole number of blocks of Q8_0, which have 32"));
+    CHECK(contains(tensor(type(1) + size(8), 0, 4), "tensor t: its offset 4 is not a multiple of 32"));
     CHECK(contains(tensor(type(1) + size(8), 0, 1ull << 62),
                    "tensor t: 32 bytes at 4611686018427387904 after the byte 64 end behind"));
     CHECK(contains(tensor(type(1) + size(4096), 0, 0), "end behind the file"));
@@ -483,10 +483,10 @@ TEST_CASE("each mistake in a GGUF file has its own message") {
     const std::string later = type(1) + size(8) + type(0) + size(32);
     CHECK(contains(refusal(front(2, 0, GgufWriter::string("t") + entry + GgufWriter::string("t") + later) +
                            std::string(99, '\0')),
-                   "tensor t stands there twice"));
+                   "tensor t is given twice"));
     GgufWriter odd = small_gguf();
     odd.alignment = 24;
-    CHECK(contains(refusal(odd.bytes()), "general.alignment is no power of two up to 65536"));
+    CHECK(contains(refusal(odd.bytes()), "general.alignment is not a power of two up to 65536"));
 }
 
 TEST_CASE("a directory with a GGUF file alone leads to the file") {

@@ -145,7 +145,7 @@ TEST_CASE("a tokenizer of a GGUF file that cannot be read here is noted, and the
         note_of(model_with("gpt2", "chatglm-bpe")) ==
         "tokenizer.ggml.pre: chatglm-bpe is not known; known are gpt-2, smollm, starcoder, llama-bpe, qwen2");
     CHECK(note_of(model_with("gpt2", "smollm").u32("tokenizer.ggml.eos_token_id", 999)) ==
-          "tokenizer.ggml.eos_token_id: is no token");
+          "tokenizer.ggml.eos_token_id: is not a token");
     Vocabulary broken;
     broken.tokens[3] = "\xff";
     CHECK(note_of(model_with("gpt2", "smollm", broken)) == "tokenizer.ggml.tokens: \"\\xff\" is not UTF-8");

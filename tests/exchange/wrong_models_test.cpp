@@ -37,7 +37,7 @@ TEST_CASE("the small model is right") {
     CHECK(import_error(ModelDirectory()) == "no error");
 }
 
-TEST_CASE("a config.json that is no config of a model is refused") {
+TEST_CASE("a config.json that is not the config of a model is refused") {
     const ModelDirectory model;
     const auto with = [&](std::string_view text) {
         put(model.dir / "config.json", text);

@@ -10,7 +10,7 @@ namespace longreach::fuzz {
 struct FuzzTarget {
     const char* name;
     int (*run)(const uint8_t* data, size_t size);
-    int slowness;  // gets so many times fewer mutations
+    int slowness;  // gets fewer mutations by this factor
 };
 const std::vector<FuzzTarget>& fuzz_targets();
 

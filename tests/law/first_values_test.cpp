@@ -1,4 +1,4 @@
-// First values of parameters: what is wrong with them, and where that stands in their text.
+// First values of parameters: what is wrong with them, and at which place of their text.
 #include <doctest/doctest.h>
 
 #include "law/library.h"

@@ -252,7 +252,7 @@ TEST_CASE("yarn: fixtures of the reference code") {
     CHECK(prints_as(eight.logit_factor, "1.459129"));
 }
 
-TEST_CASE("yarn: with p-rope the ramp stands at the same rotations") {
+TEST_CASE("yarn: with p-rope the ramp is at the same rotations") {
     // Kept pairs of geometric p-rope have the frequencies and indices they have in full rope.
     const std::vector<double> full = plan_rotary(rope, 128, method("yarn"), 512, 4096).theta;
     const std::vector<double> kept = plan_rotary({"p_rope"}, 128, method("yarn"), 512, 4096).theta;

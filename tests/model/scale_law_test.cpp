@@ -314,8 +314,7 @@ TEST_CASE("first r: no parity where the shape is 0") {
     CHECK(initial_r(a, 4096) > 0);
 }
 
-TEST_CASE(
-    "a parameter with the name of a term's place is refused: it would stand in the term's place in silence") {
+TEST_CASE("a parameter with the name of a term's place is refused: it would silently take the term's place") {
     model::AttentionConfig a;
     a.terms["f"].value = "tanh(x)";
     a.score = "z*f_q + between(f)";

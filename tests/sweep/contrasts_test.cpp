@@ -106,7 +106,7 @@ TEST_CASE("contrasts: what is refused, with its line and column") {
     has(contrast(R"("evaluation": "needles")"), "is not evaluated as needles");  // it scores tasks alone
     has(contrast(R"("of": "losses")"), "contrasts.0.of (xs.json:5:66): expected loss, gap or margin");
     has(R"({ "name": "c", "arms": ["a", "b"], "at": 32, "of": "gap" })", "the gap is always 0");
-    has(contrast(R"("task": "needle")"), "contrasts.0.task (xs.json:5:68): has no effect: of is no margin");
+    has(contrast(R"("task": "needle")"), "contrasts.0.task (xs.json:5:68): has no effect: of is not margin");
     const std::string margin = R"("of": "margin", "margin": 1)";
     has(contrast(margin), "the evaluation plain has no tasks");
     has(contrast(margin + R"(, "evaluation": "needles")"), "task: name one of needle, retrieval");
