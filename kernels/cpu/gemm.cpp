@@ -4,11 +4,10 @@
 //   linear_backward_input   dx [N, in] = dy w       right side w
 //   linear_backward_weight  dw [out, in] = or += dy^T x  left side transposed, k = tokens
 //
-// k is cut into blocks. The first tasks pack the right side into panels (in chunks where it is larger than the
-// space for it); the others take blocks of rows, copy the left rows to their own scratch (left_side says when and why)
-// and run the register tiles of micro_gemm.h or tiles.h.
-// While a tile multiplies, it prefetches the next operands. No task waits for another: one that finds a panel
-// not packed yet, because the thread at it is late or lost its core, packs it for itself.
+// k is cut into blocks. The first tasks pack the right side into panels (in chunks where it is larger than the space for it);
+// the others take blocks of rows, copy the left rows to their own scratch (left_side says when and why) and run the register
+// tiles of micro_gemm.h or tiles.h, which prefetch the next operands. No task waits for another: one that finds a panel not
+// packed yet, because its thread is late or lost its core, packs it itself. For few rows nothing is packed (few_rows.h).
 //
 // A large c that is written once goes past the caches: a line of c in a cache would be read from memory before it is
 // written, and evicted before the next operation reads it. Tiles also prefetch what relu2_backward multiplies with and the
@@ -33,6 +32,7 @@
 #include "kernels/cpu/micro_gemm.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/tiles.h"
+#include "kernels/cpu/few_rows.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace {
@@ -381,6 +381,22 @@ struct PieceCut {
     int64_t tasks() const { return row_pieces * col_pieces * splits; }
 };
 
+template <class Unit, class Scratch>
+void multiply_few_rows(Pool& pool, const MatrixProduct& p, Scratch scratch_of) {
+    const Blocks blocks = Blocks::of<Unit>(p.k);
+    const int64_t cols = larger(1, few_rows_turn / p.k / panel_cols) * panel_cols;
+    pool.run((p.n + cols - 1) / cols, [&](int64_t turn, int thread) {
+        for (int64_t col = turn * cols; col < smaller(p.n, (turn + 1) * cols); col += panel_cols)
+            for (int64_t block = 0; block < blocks.count; ++block) {
+                const int64_t k_begin = block * blocks.length, k_count = blocks.length_of(block, p.k);
+                multiply_few<Unit>(
+                    p.m, left_side<Unit>(scratch_of(thread), p.a, k_begin, k_count, 0, p.m, panel_cols),
+                    p.b.data + col * p.b.row_stride + k_begin, p.b.row_stride, k_count, p.n - col,
+                    writer_at(p, 0, col, block == 0 ? p.beta : 1.0f, block == blocks.count - 1));
+            }
+    });
+}
+
 }  // namespace
 
 template <class Unit>
@@ -463,6 +479,9 @@ void CpuOps::multiply_by_pieces(const MatrixProduct& p) {
 
 template <class Unit>
 void CpuOps::multiply_units(const MatrixProduct& p) {
+    if constexpr (!Core<Unit>::turned)
+        if (p.m <= most_few_rows && !p.a.transposed && p.b.transposed)
+            return multiply_few_rows<Unit>(pool_, p, [&](int thread) { return scratch_of(thread); });
     p.a.transposed&& smaller(p.m, p.n) < 384 ? multiply_by_pieces<Unit>(p) : multiply_by_rows<Unit>(p);
 }
 
@@ -470,31 +489,37 @@ void CpuOps::multiply(const MatrixProduct& product) {
     with_products(products_, [&]<class Unit>(Unit) { multiply_units<Unit>(product); });
 }
 
-void CpuOps::do_linear(Tensor y, const Tensor& x, const Tensor& w, Write write) {
+static MatrixProduct forward(const Tensor& y, const Tensor& x, const Tensor& w, Write write = Write::set) {
     check(x.cols() == w.cols() && y.cols() == w.rows() && y.rows() == x.rows(),
           "linear: {}x{} = {}x{} ({}x{})^T", y.rows(), y.cols(), x.rows(), x.cols(), w.rows(), w.cols());
-    multiply({.c = y.f32(),
-              .c_stride = y.row_stride,
-              .a = {x.f32(), x.row_stride},
-              .b = {w.f32(), w.row_stride, true},
-              .m = x.rows(),
-              .n = w.rows(),
-              .k = x.cols(),
-              .beta = write == Write::add ? 1.0f : 0.0f});
+    return {.c = y.f32(),
+            .c_stride = y.row_stride,
+            .a = {x.f32(), x.row_stride},
+            .b = {w.f32(), w.row_stride, true},
+            .m = x.rows(),
+            .n = w.rows(),
+            .k = x.cols(),
+            .beta = write == Write::add ? 1.0f : 0.0f};
+}
+static MatrixProduct backward(const Tensor& dx, const Tensor& dy, const Tensor& w, Write write = Write::set) {
+    check(dy.cols() == w.rows() && dx.cols() == w.cols() && dx.rows() == dy.rows(),
+          "linear dx: {}x{} = {}x{} {}x{}", dx.rows(), dx.cols(), dy.rows(), dy.cols(), w.rows(), w.cols());
+    return {.c = dx.f32(),
+            .c_stride = dx.row_stride,
+            .a = {dy.f32(), dy.row_stride},
+            .b = {w.f32(), w.row_stride},
+            .m = dy.rows(),
+            .n = w.cols(),
+            .k = dy.cols(),
+            .beta = write == Write::add ? 1.0f : 0.0f};
+}
+
+void CpuOps::do_linear(Tensor y, const Tensor& x, const Tensor& w, Write write) {
+    multiply(forward(y, x, w, write));
 }
 
 void CpuOps::do_linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w, Write write) {
-    check(dy.cols() == w.rows() && dx.cols() == w.cols() && dx.rows() == dy.rows(),
-          "linear_backward_input: {}x{} = {}x{} {}x{}", dx.rows(), dx.cols(), dy.rows(), dy.cols(), w.rows(),
-          w.cols());
-    multiply({.c = dx.f32(),
-              .c_stride = dx.row_stride,
-              .a = {dy.f32(), dy.row_stride},
-              .b = {w.f32(), w.row_stride},
-              .m = dy.rows(),
-              .n = w.cols(),
-              .k = dy.cols(),
-              .beta = write == Write::add ? 1.0f : 0.0f});
+    multiply(backward(dx, dy, w, write));
 }
 
 void CpuOps::do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x, Write write) {
@@ -512,34 +537,18 @@ void CpuOps::do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor
 }
 
 void CpuOps::do_linear_relu2(Tensor h, const Tensor& x, const Tensor& w) {
-    check(x.cols() == w.cols() && h.cols() == w.rows() && h.rows() == x.rows(),
-          "linear_relu2: {}x{} = {}x{} ({}x{})^T", h.rows(), h.cols(), x.rows(), x.cols(), w.rows(),
-          w.cols());
-    multiply({.c = h.f32(),
-              .c_stride = h.row_stride,
-              .a = {x.f32(), x.row_stride},
-              .b = {w.f32(), w.row_stride, true},
-              .m = x.rows(),
-              .n = w.rows(),
-              .k = x.cols(),
-              .finish = Finish::relu2});
+    MatrixProduct product = forward(h, x, w);
+    product.finish = Finish::relu2;
+    multiply(product);
 }
 
 void CpuOps::do_linear_relu2_backward(Tensor da, const Tensor& dy, const Tensor& w, const Tensor& h) {
-    check(dy.cols() == w.rows() && da.cols() == w.cols() && da.rows() == dy.rows() && h.rows() == da.rows() &&
-              h.cols() == da.cols(),
-          "linear_relu2_backward: {}x{} = {}x{} {}x{}", da.rows(), da.cols(), dy.rows(), dy.cols(), w.rows(),
-          w.cols());
-    multiply({.c = da.f32(),
-              .c_stride = da.row_stride,
-              .a = {dy.f32(), dy.row_stride},
-              .b = {w.f32(), w.row_stride},
-              .m = dy.rows(),
-              .n = w.cols(),
-              .k = dy.cols(),
-              .finish = Finish::relu2_backward,
-              .h = h.f32(),
-              .h_stride = h.row_stride});
+    check(h.rows() == da.rows() && h.cols() == da.cols(), "linear_relu2_backward: {}x{} of {}x{}", da.rows(),
+          da.cols(), h.rows(), h.cols());
+    MatrixProduct product = backward(da, dy, w);
+    product.finish = Finish::relu2_backward;
+    product.h = h.f32(), product.h_stride = h.row_stride;
+    multiply(product);
 }
 
 void gemm_serial(const MatrixProduct& p, float* scratch, Products products) {

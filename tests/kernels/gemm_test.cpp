@@ -272,8 +272,40 @@ TEST_CASE("a result larger than the caches has the bits of its rows computed in 
     if (const auto ops = bf16_ops(3)) compare(*ops);
 }
 
+TEST_CASE("a row of a product has the same bits alone, with a few others and with many") {
+    // Parts of a panel and of a vector along k, several blocks of k, more than one turn of a thread.
+    for (const auto& [n, k] : {std::pair{1, 5}, {33, 77}, {70, 600}, {390, 1030}}) {
+        CAPTURE(n);
+        CAPTURE(k);
+        const Shape s{9, n, k};
+        Inputs in(s, 3);
+        const Floats old = normal(s.m, s.n, 3, 1, 0, s.n + 5);
+        const auto products = [&](Ops& ops, Floats& sums, Floats& squares, int64_t first, int64_t rows) {
+            const Tensor x = in.x.tensor().row_range(first, rows);
+            ops.linear(sums.tensor().row_range(first, rows), x, in.w.tensor(), Write::add);
+            ops.linear_relu2(squares.tensor().row_range(first, rows), x, in.w.tensor());
+        };
+        const auto compare = [&](Ops& ops) {
+            Floats sums = old, squares(s.m, s.n, s.n + 5);
+            products(ops, sums, squares, 0, s.m);
+            for (int64_t together = 1; together <= 6; ++together) {
+                CAPTURE(together);
+                Floats some_sums = old, some_squares(s.m, s.n, s.n + 5);
+                for (int64_t first = 0; first < s.m; first += together)
+                    products(ops, some_sums, some_squares, first, std::min(together, s.m - first));
+                CHECK(some_sums.guards_intact());
+                CHECK(some_squares.guards_intact());
+                CHECK(same_bits(some_sums, sums));
+                CHECK(same_bits(some_squares, squares));
+            }
+        };
+        for_each_isa(compare, 3);
+        for (const char* isa : bf16_sets()) compare(*bf16_ops(3, isa));
+    }
+}
+
 TEST_CASE("a right side larger than the packing space goes in pieces") {
-    const Shape s{3, 9000, 600};
+    const Shape s{7, 9000, 600};
     Inputs in(s, 0);
     const Exact exact = in.exact(s);
     for_each_isa([&](Ops& ops) {
