@@ -44,8 +44,9 @@ void add_values(float* o, float shrink, int64_t d, const float* y, int64_t count
         }
         for (int i = 0; i < vectors; ++i) store(o + c + i * lanes, total[i], n);
     };
-    // Four sums at once, so that none waits for its own multiply-add.
+    // Eight sums at once, so that none waits for its own multiply-add.
     int64_t c = 0;
+    for (; c + 8 * lanes <= d; c += 8 * lanes) add.template operator()<8>(c, Whole{});
     for (; c + 4 * lanes <= d; c += 4 * lanes) add.template operator()<4>(c, Whole{});
     for_vectors(d - c, [&](int64_t i, auto n) { add.template operator()<1>(c + i, n); });
 }

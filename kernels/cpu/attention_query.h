@@ -37,9 +37,33 @@ struct Query {
     }
 };
 
+// The lanes whose sum, as reduce_add takes it, is the product of a and b; in the order of sum_vectors.
+template <class Element>
+LONGREACH_INLINE Vec products(const float* a, const Element* b, int64_t n) {
+    Vec sum[4] = {};
+    int64_t i = 0;
+    for (; i + 4 * lanes <= n; i += 4 * lanes)
+        for (int c = 0; c < 4; ++c) sum[c] += load(a + i + c * lanes) * load(b + i + c * lanes, Whole());
+    for (; i + lanes <= n; i += lanes) sum[0] += load(a + i) * load(b + i, Whole());
+    if (i < n) sum[1] += load(a + i, static_cast<int>(n - i)) * load(b + i, static_cast<int>(n - i));
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
 template <class Element>
 float dot(const float* a, const Element* b, int64_t n) {
-    return sum_vectors(n, [&](int64_t i, auto w) { return load(a + i, w) * load(b + i, w); });
+    return reduce_add(products(a, b, n));
+}
+
+// reduce_add of every row at once: lane i is the sum of rows[i], with the same bits.
+template <int block = lanes / 2>
+LONGREACH_INLINE Vec reduce_rows(Vec (&rows)[lanes]) {
+#pragma GCC unroll 16
+    for (int i = 0; i < block; ++i) {
+        const Vec a = rows[i], b = rows[i + block];
+        rows[i] = shuffle<[](int j) { return j & block ? j + lanes - block : j; }>(a, b) +
+                  shuffle<[](int j) { return j & block ? j + lanes : j + block; }>(a, b);
+    }
+    if constexpr (block > 1) return reduce_rows<block / 2>(rows);
+    return rows[0];
 }
 
 // Keys in a row, and keys of a list, as exponents() takes them.
@@ -60,12 +84,19 @@ float exponents(float* y, const Query& at, const Keys& keys, int64_t count, cons
     const float *query = at.query_of(q), *far_query = s.far_queries ? at.query_of(s.far_queries) : nullptr;
     const auto rows = at.rows_of<Element>(k, 0),
                far_rows = at.rows_of<Element>(far_query ? s.far_keys : k, 0);
-    for (int64_t j = 0; j < count; ++j) {
+    const auto product = [&](int64_t j) __attribute__((always_inline)) {
         const bool far = far_query && at.position - keys[j] >= s.far_from;
         const auto& from = far ? far_rows : rows;
         prefetch(from[keys[j + rows_ahead < count ? j + rows_ahead : count - 1]], s.head_dim);
-        y[j] = dot(far ? far_query : query, from[keys[j]], s.head_dim);
+        return products(far ? far_query : query, from[keys[j]], s.head_dim);
+    };
+    int64_t next = 0;
+    for (; next + lanes <= count; next += lanes) {
+        Vec sums[lanes];
+        for (int i = 0; i < lanes; ++i) sums[i] = product(next + i);
+        store(y + next, reduce_rows(sums));
     }
+    for (; next < count; ++next) y[next] = reduce_add(product(next));
     const bool capped = s.softcap > 0;
     const float factor = at.of_row(s.row_factor, 1.0f);
     const Vec scale = splat(capped ? s.scale / s.softcap : s.scale * factor);
