@@ -23,6 +23,12 @@ const T* at(const std::vector<T>& all, int index) {
     return index < 0 ? nullptr : &all[static_cast<size_t>(index)];
 }
 
+// Whether two angles are copies of one another; equal ones that were made apart are not.
+bool shares_trees(const law::Angle& a, const law::Angle& b) {
+    return a.far_from == b.far_from && a.near == b.near && a.far_queries == b.far_queries &&
+           a.far_keys == b.far_keys && a.growth == b.growth;
+}
+
 // cos and sin of the angles of all pairs at positions below `rows`, times the lengths of pair m by position, if it has any.
 template <class LengthsOf>
 CosineRows cosine_rows(const std::vector<law::Formula>& angles, int64_t rows, const LengthsOf& lengths_of) {
@@ -349,20 +355,30 @@ void Tables::fill(Ops& ops) {
 }
 
 void Tables::use_length(Ops& ops, int64_t length, int64_t stage_window) {
-    takes_top_ = length > 0 && post_hoc_.top_k > 0;
+    const int64_t longest = std::max(length, config_.train_context);
+    const bool takes_top = length > 0 && post_hoc_.top_k > 0;
+    bool stays = takes_top == takes_top_;  // all that collect() reads
+    takes_top_ = takes_top;
     for (Rotary& r : rotary_) {
-        law::Angle angle = r.choice.at(length, stage_window)
-                               ? changed_angle(config_, r.layer, post_hoc_, length)
-                               : r.trained;
-        const int64_t longest = std::max(length, config_.train_context);
+        const bool changes = r.choice.at(length, stage_window), changed = !shares_trees(r.angle, r.trained);
+        // Every token of a generation asks for the same, so that is seen before any formula is made or compared.
+        const bool in_use = changes ? changed && length == longest && r.length == longest
+                                    : !changed && (r.length == longest || r.trained.growth.empty());
+        if (in_use && !r.placed) continue;
+        law::Angle angle = changes ? changed_angle(config_, r.layer, post_hoc_, length) : r.trained;
         if (!r.placed && angle.key() == r.angle.key() && (angle.growth.empty() || r.length == longest))
             continue;
         fill_rotary(ops, r, std::move(angle), longest);
+        stays = false;
     }
-    for (Score& s : scores_)
-        s.changing = s.changed && length > config_.train_context && s.choice.at(length, stage_window);
+    for (Score& s : scores_) {
+        const bool changing =
+            s.changed && length > config_.train_context && s.choice.at(length, stage_window);
+        stays = stays && s.changing == changing && !(s.trained && (s.trained->factor || changing));
+        s.changing = changing;
+    }
     set_length(ops, length == 0 ? config_.train_context : length);
-    collect();
+    if (!stays) collect();
 }
 
 void Tables::set_length(Ops& ops, int64_t length) {
