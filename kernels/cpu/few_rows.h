@@ -1,11 +1,13 @@
 // A product of few rows with a matrix that is read once, as when texts are continued token by token: y [m, n] = x [m, k] w^T.
 // Include after tiles.h in the same region.
 //
-// Packing w takes longer than multiplying it with a row or two. Squares of w are transposed in registers instead, and every
-// row of x is multiplied with each. A sum is the same chain over k as that of a register tile of micro_gemm.h.
+// Packing w takes longer than multiplying it with a few rows. Squares of w are transposed in registers instead, and every row
+// of x is multiplied with each. From rows_in_place rows on a thread packs one panel, multiplies it and packs the next into the
+// same memory. A sum is the same chain over k as in products of more rows.
 
-inline constexpr int most_few_rows = 4;
-// Elements of w that one turn of a thread takes, about 10 us.
+inline constexpr int rows_in_place = 4;
+inline constexpr int most_few_rows = 16;
+// Weights that one turn of a thread takes for up to twice rows_in_place rows, about 10 us.
 inline constexpr int64_t few_rows_turn = 1 << 16;
 
 // `rows` rows of x times n rows of w, of which a panel's columns are used: finish(row, left, right) as in multiply_tile.
@@ -47,11 +49,11 @@ LONGREACH_INLINE void multiply_few(const Left& x, const float* w, int64_t stride
     for (int r = 0; r < rows; ++r) finish(r, sum[0][r], sum[1][r]);
 }
 
-// The same for up to most_few_rows rows, their number known at run time.
+// The same for up to rows_in_place rows, their number known at run time.
 template <class Unit, class Finish>
 void multiply_few(int64_t rows, const Left& x, const float* w, int64_t stride, int64_t k, int64_t n,
                   Finish finish) {
-    static_assert(most_few_rows == 4);
+    static_assert(rows_in_place == 4);
     if (rows == 1) return multiply_few<1, Unit>(x, w, stride, k, n, finish);
     if (rows == 2) return multiply_few<2, Unit>(x, w, stride, k, n, finish);
     if (rows == 3) return multiply_few<3, Unit>(x, w, stride, k, n, finish);

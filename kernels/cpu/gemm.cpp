@@ -7,7 +7,7 @@
 // k is cut into blocks. The first tasks pack the right side into panels (in chunks where it is larger than the space for it);
 // the others take blocks of rows, copy the left rows to their own scratch (left_side says when and why) and run the register
 // tiles of micro_gemm.h or tiles.h, which prefetch the next operands. No task waits for another: one that finds a panel not
-// packed yet, because its thread is late or lost its core, packs it itself. For few rows nothing is packed (few_rows.h).
+// packed yet, because its thread is late or lost its core, packs it itself. Few rows have a way of their own (few_rows.h).
 //
 // A large c that is written once goes past the caches: a line of c in a cache would be read from memory before it is
 // written, and evicted before the next operation reads it. Tiles also prefetch what relu2_backward multiplies with and the
@@ -19,8 +19,6 @@
 // All cuts of k depend on the shape alone, and every element is one chain of multiply-adds per block, the
 // blocks added in order: neither threads nor the cut into rows and columns can change a bit.
 #include <atomic>
-#include <cmath>
-#include <memory>
 #include <type_traits>
 
 #include "base/error.h"
@@ -381,19 +379,33 @@ struct PieceCut {
     int64_t tasks() const { return row_pieces * col_pieces * splits; }
 };
 
+// Each turn packs panels of its own, for a few rows none; a thread's panel stays in L1.
 template <class Unit, class Scratch>
 void multiply_few_rows(Pool& pool, const MatrixProduct& p, Scratch scratch_of) {
     const Blocks blocks = Blocks::of<Unit>(p.k);
-    const int64_t cols = larger(1, few_rows_turn / p.k / panel_cols) * panel_cols;
+    const int64_t weights = few_rows_turn / larger(1, p.m / rows_in_place);
+    const int64_t cols = larger(1, weights / p.k / panel_cols) * panel_cols;
     pool.run((p.n + cols - 1) / cols, [&](int64_t turn, int thread) {
-        for (int64_t col = turn * cols; col < smaller(p.n, (turn + 1) * cols); col += panel_cols)
+        float *own_left = scratch_of(thread), *panel = own_left + left_floats;
+        for (int64_t col = turn * cols; col < smaller(p.n, (turn + 1) * cols); col += panel_cols) {
+            const auto row = [&](int64_t j) { return p.b.data + smaller(j, p.n) * p.b.row_stride; };
+            Run next{row(col + panel_cols), row(col + 2 * panel_cols)};
             for (int64_t block = 0; block < blocks.count; ++block) {
                 const int64_t k_begin = block * blocks.length, k_count = blocks.length_of(block, p.k);
-                multiply_few<Unit>(
-                    p.m, left_side<Unit>(scratch_of(thread), p.a, k_begin, k_count, 0, p.m, panel_cols),
-                    p.b.data + col * p.b.row_stride + k_begin, p.b.row_stride, k_count, p.n - col,
-                    writer_at(p, 0, col, block == 0 ? p.beta : 1.0f, block == blocks.count - 1));
+                const Left x = left_side<Unit>(own_left, p.a, k_begin, k_count, 0, p.m, panel_cols);
+                const Writer writer =
+                    writer_at(p, 0, col, block == 0 ? p.beta : 1.0f, block == blocks.count - 1);
+                if (p.m <= rows_in_place) {
+                    multiply_few<Unit>(p.m, x, row(col) + k_begin, p.b.row_stride, k_count, p.n - col,
+                                       writer);
+                    continue;
+                }
+                const int64_t units = units_of<Unit>(k_count);
+                pack_right<Unit>(panel, p, k_begin, k_count, col);
+                multiply_left_panel<Unit>(x, panel, units, p.m, writer,
+                                          [&](int64_t) { return next.take(units); });
             }
+        }
     });
 }
 
@@ -568,37 +580,5 @@ void gemm_serial(const MatrixProduct& p, float* scratch, Products products) {
                                      p.beta, scratch);
     });
 }
-
-#if defined(LONGREACH_ISA_AVX512)
-bool tiles_agree() {
-    // All of a register tile and parts of others, several steps of k and part of one.
-    constexpr int64_t m = 41, n = 39, k = 77;
-    alignas(64) float a[m * k], b[k * n], in_tiles[m * n], in_vectors[m * n];
-    uint32_t state = 1;
-    const auto next = [&] {  // between -1 and 1, with more bits than bf16 has
-        state = state * 1664525u + 1013904223u;
-        return static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
-    };
-    for (float& x : a) x = next();
-    for (float& x : b) x = next();
-    const std::unique_ptr<float[]> memory(new float[gemm_serial_scratch + 16]);
-    void* at = memory.get();
-    size_t bytes = (gemm_serial_scratch + 16) * 4;
-    float* scratch = static_cast<float*>(std::align(64, gemm_serial_scratch * 4, at, bytes));
-    MatrixProduct p{.c = in_tiles, .c_stride = n, .a = {a, k}, .b = {b, n}, .m = m, .n = n, .k = k};
-    gemm_serial(p, scratch, Products::bf16_tiles);
-    p.c = in_vectors;
-    gemm_serial(p, scratch, Products::bf16);
-    // Each is off by at most gamma(k + 1) of the sum of |a||b|, both factors rounded by 2^-9 of themselves.
-    for (int64_t i = 0; i < m; ++i)
-        for (int64_t j = 0; j < n; ++j) {
-            float magnitude = 0;
-            for (int64_t l = 0; l < k; ++l) magnitude += std::abs(a[i * k + l] * b[l * n + j]);
-            const float bound = 2 * (k + 1) * 0x1.02p-24f * magnitude;
-            if (!(std::abs(in_tiles[i * n + j] - in_vectors[i * n + j]) <= bound)) return false;
-        }
-    return true;
-}
-#endif
 
 #include "kernels/cpu/isa_end.h"
