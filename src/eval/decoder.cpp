@@ -62,29 +62,41 @@ std::vector<float> Decoder::logits(Ops& ops) const {
 
 int32_t sample_token(const float* logits, int64_t vocabulary, double temperature, int64_t top, double uniform,
                      double nucleus) {
+    // Most draws end among the first tokens: the order is made only as far as it is asked for.
     std::vector<int32_t> order(static_cast<size_t>(vocabulary));
     std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
-    if (top > 0 && top < vocabulary) order.resize(static_cast<size_t>(top));
-    std::vector<double> shares;
+    size_t sorted = 0;
+    const auto token = [&](size_t i) {
+        while (i >= sorted) {
+            const auto begin = order.begin() + static_cast<std::ptrdiff_t>(sorted);
+            sorted = std::min(order.size(), std::max<size_t>(64, 4 * sorted));
+            std::partial_sort(begin, order.begin() + static_cast<std::ptrdiff_t>(sorted), order.end(),
+                              [&](int32_t a, int32_t b) {
+                                  return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+                              });
+        }
+        return order[i];
+    };
+    const double largest = double{logits[token(0)]};
+    const auto share = [&](int32_t v) { return std::exp((double{logits[v]} - largest) / temperature); };
+    const bool all = top <= 0 || top >= vocabulary;
+    size_t count = static_cast<size_t>(all ? vocabulary : top);
     double total = 0;
-    for (int32_t v : order) {
-        shares.push_back(std::exp((double{logits[v]} - double{logits[order[0]]}) / temperature));
-        total += shares.back();
-    }
+    for (size_t i = 0; i < count; ++i) total += share(all ? static_cast<int32_t>(i) : token(i));
     if (nucleus < 1) {
         double kept = 0;
-        size_t count = 0;
-        while (count < shares.size() && (count == 0 || kept < nucleus * total)) kept += shares[count++];
-        order.resize(count);
+        size_t first = 0;
+        while (first < count && (first == 0 || kept < nucleus * total)) kept += share(token(first++));
+        count = first;
         total = kept;
     }
     double left = uniform * total;
-    for (size_t i = 0; i + 1 < order.size(); ++i) {
-        if (left < shares[i]) return order[i];
-        left -= shares[i];
+    for (size_t i = 0; i + 1 < count; ++i) {
+        const double here = share(token(i));
+        if (left < here) return token(i);
+        left -= here;
     }
-    return order.back();
+    return token(count - 1);
 }
 
 }  // namespace longreach::eval

@@ -1,4 +1,6 @@
 // Decoding with kept keys and values: every variant as in a pass over the whole text.
+#include <numeric>
+
 #include "eval/decoding.h"
 #include "mixers/latent.h"
 #include "model/delta_models.h"
@@ -166,6 +168,55 @@ TEST_CASE("decoding: a batch is its texts one by one, and a text does not know o
         const std::vector<float> own = alone.logits();
         for (size_t v = 0; v < 19; ++v) CHECK(own[v] == all[b * 19 + v]);
     }
+}
+
+namespace {
+
+// sample_token as its header says it: all tokens in order, their shares, the one at `uniform`.
+int32_t drawn_from_all(const std::vector<float>& logits, double temperature, int64_t top, double uniform,
+                       double nucleus) {
+    std::vector<int32_t> order(logits.size());
+    std::iota(order.begin(), order.end(), 0);
+    const auto logit = [&](int32_t v) { return logits[static_cast<size_t>(v)]; };
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logit(a) > logit(b); });
+    if (top > 0) order.resize(std::min(order.size(), static_cast<size_t>(top)));
+    const auto sum = [&] {
+        double total = 0;
+        for (const int32_t v : order) total += std::exp(double{logit(v)} / temperature);
+        return total;
+    };
+    const double all = sum();
+    while (order.size() > 1) {
+        const int32_t last = order.back();
+        order.pop_back();
+        if (sum() >= nucleus * all) continue;
+        order.push_back(last);
+        break;
+    }
+    double left = uniform * sum();
+    for (const int32_t v : order)
+        if ((left -= std::exp(double{logit(v)} / temperature)) < 0) return v;
+    return order.back();
+}
+
+}  // namespace
+
+TEST_CASE("a draw does not depend on how much of the order of tokens is made") {
+    std::vector<float> logits(300);
+    const Rng rng(3, Purpose::test);
+    for (size_t v = 0; v < logits.size(); ++v)  // quarters, so that many are equal
+        logits[v] = static_cast<float>(std::round(rng.normal(v) * 8)) / 4;
+    for (const double temperature : {0.3, 1.7, 40.0})
+        for (const int64_t top : {0, 1, 63, 65, 200, 300, 400})
+            for (const double nucleus : {1.0, 0.93, 0.21})
+                for (const double uniform : {0.0, 0.013, 0.34, 0.77, 0.9991}) {
+                    CAPTURE(temperature);
+                    CAPTURE(top);
+                    CAPTURE(nucleus);
+                    CAPTURE(uniform);
+                    CHECK(eval::sample_token(logits.data(), 300, temperature, top, uniform, nucleus) ==
+                          drawn_from_all(logits, temperature, top, uniform, nucleus));
+                }
 }
 
 TEST_CASE("sampling draws tokens as often as their probabilities say") {
