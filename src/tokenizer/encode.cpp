@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -10,7 +11,8 @@ namespace longreach::tokenizer {
 
 namespace {
 
-constexpr size_t remembered_words = size_t{1} << 16;
+// Of the words that are remembered: their length, the bytes of all and their tokens, and the probes for one.
+constexpr size_t longest_remembered = 255, most_remembered = size_t{8} << 20, most_probes = 16;
 constexpr std::string_view metaspace = "\u2581";
 
 // The code point that ends at `end`; the text is well formed.
@@ -41,39 +43,16 @@ bool is_single_word(std::string_view text, size_t begin, size_t end) {
 
 }  // namespace
 
-// A short word and its tokens: one cache line. The key is the word, zeros, and its length in the last byte; no word
-// has the key 0.
-struct alignas(64) Encoder::Remembered {
-    static constexpr size_t longest_word = 23, most_ids = 9;
-    using Key = std::array<uint64_t, 3>;
-    Key key{};
-    uint32_t count = 0;
-    std::array<int32_t, most_ids> ids{};
-
-    static Key key_of(std::string_view word) {
-        Key key{};
-        std::memcpy(key.data(), word.data(), word.size());
-        key[2] |= static_cast<uint64_t>(word.size()) << 56;
-        return key;
-    }
-    static size_t slot_of(const Key& key) {
-        uint64_t mixed = (key[0] ^ (key[1] << 31 | key[1] >> 33) * 0x9E3779B97F4A7C15U) * 0xC2B2AE3D27D4EB4FU;
-        mixed = (mixed ^ mixed >> 32 ^ key[2]) * 0x9E3779B97F4A7C15U;
-        return static_cast<size_t>(mixed >> 40) % remembered_words;
-    }
-};
-
 Encoder::Encoder(std::shared_ptr<const Tokenizer> tokenizer)
     : tokenizer_(std::move(tokenizer)),
       rewriter_(tokenizer_->definition_.normalizer),
       splitter_(tokenizer_->definition_.splits),
       merger_(tokenizer_->merges_),
-      remembered_(remembered_words) {}
-
-Encoder::~Encoder() = default;
+      words_(most_probes) {}
 
 void Encoder::encode(std::string_view text, const Admits& admits, std::vector<int32_t>& ids) {
     size_t offset = 0;
+    ready_count_ = 0;
     const auto pass = [&](size_t count) {
         text.remove_prefix(count);
         offset += count;
@@ -83,9 +62,10 @@ void Encoder::encode(std::string_view text, const Admits& admits, std::vector<in
         if (formed > 0) encode_well_formed(text.substr(0, formed), offset, admits, ids);
         pass(formed);
         const size_t malformed = malformed_prefix(text);
-        if (malformed > 0) encode_word(text.substr(0, malformed), ids);
+        if (malformed > 0) encode_words(text, std::array<size_t, 2>{0, malformed}, ids);
         pass(malformed);
     }
+    flush(ids);
 }
 
 void Encoder::encode(std::string_view text, SpecialTokens special, std::vector<int32_t>& ids) {
@@ -103,7 +83,7 @@ void Encoder::cut_added(const Tokenizer::AddedIndex& index, std::string_view tex
                         std::vector<int32_t>& ids, Between between) {
     size_t done = 0;
     for (size_t at = 0; at < text.size() && !index.tokens.empty();) {
-        if (index.lengths[static_cast<unsigned char>(text[at])].empty()) {
+        if (!index.begins[static_cast<unsigned char>(text[at])]) {
             ++at;
             continue;
         }
@@ -121,6 +101,7 @@ void Encoder::cut_added(const Tokenizer::AddedIndex& index, std::string_view tex
         if (token.strip_left) begin = white_space_before(text, begin, done);
         if (token.strip_right) end = white_space_after(text, end);
         if (begin > done) between(text.substr(done, begin - done), done == 0);
+        flush(ids);
         ids.push_back(token.id);
         done = end;
     }
@@ -142,49 +123,75 @@ void Encoder::encode_well_formed(std::string_view text, size_t offset, const Adm
         cut_added(tokenizer_->normalized_, normal, in_between, ids,
                   [&](std::string_view rest, bool rest_first) {
                       splitter_.split(rest, offset == 0 && first && rest_first,
-                                      [&](std::string_view word) { encode_word(word, ids); });
+                                      [&](std::string_view piece, std::span<const size_t> bounds) {
+                                          encode_words(piece, bounds, ids);
+                                      });
                   });
     });
 }
 
-void Encoder::encode_word(std::string_view word, std::vector<int32_t>& ids) {
-    if (!tokenizer_->cut_before_metaspace_) return merge_word(word, ids);
-    size_t begin = 0;
-    for (size_t at = word.find(metaspace, 1); at != std::string_view::npos;
-         at = word.find(metaspace, at + 1)) {
-        if (at >= metaspace.size() && word.substr(at - metaspace.size(), metaspace.size()) == metaspace)
-            continue;
-        merge_word(word.substr(begin, at - begin), ids);
-        begin = at;
+void Encoder::encode_words(std::string_view text, std::span<const size_t> bounds, std::vector<int32_t>& ids) {
+    if (!tokenizer_->cut_before_metaspace_) return merge_words(text, bounds, ids);
+    for (size_t i = 0; i + 1 < bounds.size(); ++i) {
+        std::array<size_t, most_bounds> cuts{bounds[i]};
+        size_t count = 1;
+        const std::string_view before = text.substr(0, bounds[i + 1]);
+        for (size_t at = bounds[i]; at < before.size(); cuts[count++] = at) {
+            do at = std::min(before.find(metaspace, at + 1), before.size());
+            while (at < before.size() && at >= bounds[i] + metaspace.size() &&
+                   before.substr(at - metaspace.size(), metaspace.size()) == metaspace);
+            if (count + 1 < most_bounds) continue;
+            merge_words(text, std::span(cuts).first(count), ids);
+            cuts[0] = cuts[count - 1];
+            count = 1;
+        }
+        merge_words(text, std::span(cuts).first(count), ids);
     }
-    merge_word(word.substr(begin), ids);
 }
 
-void Encoder::merge_word(std::string_view word, std::vector<int32_t>& ids) {
-    const bool is_short = word.size() <= Remembered::longest_word;
-    Remembered* place = nullptr;
-    if (is_short) {
-        const Remembered::Key key = Remembered::key_of(word);
-        place = &remembered_[Remembered::slot_of(key)];
-        if (place->key == key) {
-            ids.insert(ids.end(), place->ids.begin(), place->ids.begin() + place->count);
-            return;
-        }
+// In three passes, so that the memory for one word comes while others are at hand.
+void Encoder::merge_words(std::string_view text, std::span<const size_t> bounds, std::vector<int32_t>& ids) {
+    std::array<WordTable::Key, most_bounds - 1> keys;
+    const size_t count = bounds.size() - 1;
+    const auto is_short = [&](size_t i) { return bounds[i + 1] - bounds[i] <= longest_remembered; };
+    for (size_t i = 0; i < count; ++i) {
+        if (is_short(i)) keys[i] = WordTable::key_of(text, bounds[i], bounds[i + 1]);
+        words_.expect_slot(keys[i]);
     }
+    for (size_t i = 0; i < count; ++i) words_.expect_record(keys[i]);
+    for (size_t i = 0; i < count; ++i) {
+        const WordTable::Found found = is_short(i) ? words_.find(keys[i]) : WordTable::Found{};
+        if (found.numbers == nullptr) {
+            merge_word(text.substr(bounds[i], bounds[i + 1] - bounds[i]));
+            flush(ids);
+            ids.insert(ids.end(), symbols_.begin(), symbols_.end());
+            if (!is_short(i)) continue;
+            if (words_.bytes() > most_remembered) words_.clear();
+            words_.add(keys[i], symbols_);
+            continue;
+        }
+        if (ready_count_ + found.count + WordTable::readable > ready_.size()) flush(ids);
+        // A copy of a constant size, and hardly ever a second one.
+        for (size_t k = 0; k < found.count; k += WordTable::readable)
+            std::memcpy(&ready_[ready_count_ + k], found.numbers + k, WordTable::readable * sizeof(int32_t));
+        ready_count_ += found.count;
+    }
+}
+
+void Encoder::merge_word(std::string_view word) {
     symbols_.clear();
     if (tokenizer_->definition_.ignore_merges) {
-        const auto found = tokenizer_->ids_.find(word);
-        if (found != tokenizer_->ids_.end()) symbols_.push_back(found->second);
+        const int32_t id = tokenizer_->id_of(word);
+        if (id >= 0) symbols_.push_back(id);
     }
-    if (symbols_.empty()) {
-        append_characters(word);
-        merger_.merge(symbols_);
-    }
-    ids.insert(ids.end(), symbols_.begin(), symbols_.end());
-    if (!is_short || symbols_.size() > Remembered::most_ids) return;
-    place->key = Remembered::key_of(word);
-    place->count = static_cast<uint32_t>(symbols_.size());
-    std::copy(symbols_.begin(), symbols_.end(), place->ids.begin());
+    if (!symbols_.empty()) return;
+    append_characters(word);
+    merger_.merge(symbols_);
+}
+
+void Encoder::flush(std::vector<int32_t>& ids) {
+    ids.insert(ids.end(), ready_.begin(), ready_.begin() + static_cast<std::ptrdiff_t>(ready_count_));
+    ready_count_ = 0;
 }
 
 void Encoder::append_characters(std::string_view word) {
@@ -200,9 +207,9 @@ void Encoder::append_characters(std::string_view word) {
             }
         } else {
             size = std::max<size_t>(utf8_sequence(word.substr(at)), 1);
-            const auto found = tokenizer_->ids_.find(word.substr(at, size));
-            if (found != tokenizer_->ids_.end()) {
-                symbols_.push_back(found->second);
+            const int32_t found = tokenizer_->id_of(word.substr(at, size));
+            if (found >= 0) {
+                symbols_.push_back(found);
                 after_unknown = false;
                 continue;
             }

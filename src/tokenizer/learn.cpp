@@ -200,22 +200,43 @@ WordCounter::WordCounter() : splitter_({PatternSplit{Pattern(gpt2_pattern, "the 
 void WordCounter::add(std::string_view document) {
     while (!document.empty()) {
         const size_t formed = well_formed_prefix(document);
-        splitter_.split(document.substr(0, formed), false, [&](std::string_view word) { count(word); });
+        splitter_.split(document.substr(0, formed), false,
+                        [&](std::string_view text, std::span<const size_t> bounds) { count(text, bounds); });
         document.remove_prefix(formed);
         const size_t malformed = malformed_prefix(document);
-        if (malformed > 0) count(document.substr(0, malformed));
+        if (malformed > 0) count(document, std::array<size_t, 2>{0, malformed});
         document.remove_prefix(malformed);
     }
 }
 
-void WordCounter::count(std::string_view word) {
-    ++words_;
-    const auto found = counts_.find(word);
-    if (found != counts_.end()) {
-        ++found->second;
-    } else {
-        counts_.emplace(word, 1);
+void WordCounter::add(const WordCounter& other) {
+    other.places_.for_each([&](std::string_view word, const int32_t* place) {
+        count(WordTable::key_of(word, 0, word.size()), other.counts_[static_cast<size_t>(*place)]);
+    });
+}
+
+// In passes, as Encoder::merge_words.
+void WordCounter::count(std::string_view text, std::span<const size_t> bounds) {
+    std::array<WordTable::Key, most_bounds - 1> keys;
+    const size_t words = bounds.size() - 1;
+    for (size_t i = 0; i < words; ++i) {
+        keys[i] = WordTable::key_of(text, bounds[i], bounds[i + 1]);
+        places_.expect_slot(keys[i]);
     }
+    for (size_t i = 0; i < words; ++i) places_.expect_record(keys[i]);
+    for (size_t i = 0; i < words; ++i) count(keys[i], 1);
+}
+
+void WordCounter::count(const WordTable::Key& word, int64_t times) {
+    const WordTable::Found found = places_.find(word);
+    if (found.numbers == nullptr) {
+        check(counts_.size() < INT32_MAX, "{} different words", counts_.size());
+        places_.add(word, std::array{static_cast<int32_t>(counts_.size())});
+        counts_.push_back(times);
+    } else {
+        counts_[static_cast<size_t>(*found.numbers)] += times;
+    }
+    words_ += static_cast<uint64_t>(times);
 }
 
 Learned WordCounter::learn(const LearnOptions& options) const {
@@ -227,10 +248,10 @@ Learned WordCounter::learn(const LearnOptions& options) const {
     for (size_t i = 0; i < bytes.size(); ++i) ids[bytes[i]] = static_cast<int32_t>(i) + 1;
     std::vector<Word> words;
     words.reserve(counts_.size());
-    for (const auto& [text, count] : counts_) {
-        words.push_back({{}, count});
+    places_.for_each([&](std::string_view text, const int32_t* place) {
+        words.push_back({{}, counts_[static_cast<size_t>(*place)]});
         for (const char byte : text) words.back().symbols.push_back(ids[static_cast<unsigned char>(byte)]);
-    }
+    });
     return Learner(std::move(words), options).learn();
 }
 

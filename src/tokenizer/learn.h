@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/json.h"
 #include "tokenizer/byte_text.h"
 #include "tokenizer/merge.h"
 #include "tokenizer/split.h"
+#include "tokenizer/word_table.h"
 
 namespace longreach::tokenizer {
 
@@ -28,11 +28,12 @@ struct Learned {
     std::vector<std::string> tokens;  // by id: bytes, but the boundary's name for 0
 };
 
-// Counts the words of texts as GPT-2 splits them. Memory grows with the number of different words.
+// Counts the words of texts as GPT-2 splits them. Memory grows with the number of different words. Belongs to one thread.
 class WordCounter {
   public:
     WordCounter();
     void add(std::string_view document);
+    void add(const WordCounter& other);
     uint64_t words() const { return words_; }
 
     // Deterministic, whatever the order of the texts. Of pairs seen equally often, the one of smaller
@@ -40,13 +41,11 @@ class WordCounter {
     Learned learn(const LearnOptions& options) const;
 
   private:
-    struct Hash {
-        using is_transparent = void;
-        size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-    };
-    void count(std::string_view word);
+    void count(std::string_view text, std::span<const size_t> bounds);
+    void count(const WordTable::Key& word, int64_t times);
     Splitter splitter_;
-    std::unordered_map<std::string, int64_t, Hash, std::equal_to<>> counts_;
+    WordTable places_;  // of each word in counts_
+    std::vector<int64_t> counts_;
     uint64_t words_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "tokenizer/merge.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.h"
 #include "base/interruption.h"
@@ -9,44 +10,39 @@ namespace longreach::tokenizer {
 
 namespace {
 
-constexpr size_t short_word = 48;  // symbols up to which scanning all pairs beats a heap
-constexpr int32_t gone = -1;       // a symbol that became part of the one before it
-
-uint64_t pair_of(int32_t left, int32_t right) {
-    return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-}
+constexpr size_t short_word = 48;      // symbols up to which scanning all pairs beats a heap
+constexpr uint32_t position_bits = 6;  // of a short word
+static_assert(MergeTable::none >> (32 - position_bits) == 0 && short_word <= 1U << position_bits);
+constexpr int32_t gone = -1;  // a symbol that became part of the one before it
 
 }  // namespace
 
-size_t MergeTable::slot_of(uint64_t pair) const {
-    const size_t mask = slots_.size() - 1;
-    const uint64_t mixed = (pair ^ pair >> 29) * 0x9E3779B97F4A7C15U;
-    size_t slot = static_cast<size_t>(mixed >> 20) & mask;
-    while (slots_[slot].rank != none && slots_[slot].pair != pair) slot = (slot + 1) & mask;
-    return slot;
-}
-
 void MergeTable::add(const Merge& merge, uint32_t rank) {
-    if (2 * (used_ + 1) > slots_.size()) grow();
-    Entry& entry = slots_[slot_of(pair_of(merge.left, merge.right))];
-    if (entry.rank == none) ++used_;
-    entry = {pair_of(merge.left, merge.right), rank, merge.result};
+    check(rank < none && merge.left < symbols && merge.right < symbols, "a merge of {} and {}, rank {}",
+          merge.left, merge.right, rank);
+    if (rank >= results_.size()) results_.resize(size_t{rank} + 1);
+    results_[rank] = merge.result;
+    if (2 * (used_ + 1) > slots_.size()) {
+        std::vector<uint64_t> old(2 * slots_.size(), free);
+        old.swap(slots_);
+        used_ = 0;
+        for (const uint64_t entry : old)
+            if (entry != free) place(entry);
+    }
+    place(pair_of(merge.left, merge.right) << rank_bits | rank);
 }
 
-void MergeTable::grow() {
-    std::vector<Entry> old(2 * slots_.size());
-    old.swap(slots_);
-    for (const Entry& entry : old)
-        if (entry.rank != none) slots_[slot_of(entry.pair)] = entry;
-}
-
-const MergeTable::Entry& MergeTable::find(int32_t left, int32_t right) const {
-    return slots_[slot_of(pair_of(left, right))];
+void MergeTable::place(uint64_t entry) {
+    size_t slot = slot_of(entry >> rank_bits);
+    while (slots_[slot] != free && slots_[slot] >> rank_bits != entry >> rank_bits)
+        slot = (slot + 1) & (slots_.size() - 1);
+    if (slots_[slot] == free) ++used_;
+    slots_[slot] = entry;
 }
 
 void Merger::merge(std::vector<int32_t>& symbols) {
     if (symbols.size() < 2) return;
-    check(symbols.size() < MergeTable::none, "a word of {} symbols", symbols.size());
+    check(symbols.size() < UINT32_MAX, "a word of {} symbols", symbols.size());
     if (symbols.size() <= short_word) {
         merge_short(symbols);
     } else {
@@ -55,18 +51,25 @@ void Merger::merge(std::vector<int32_t>& symbols) {
 }
 
 void Merger::merge_short(std::vector<int32_t>& symbols) {
-    ranks_.resize(symbols.size() - 1);
-    for (size_t i = 0; i + 1 < symbols.size(); ++i) ranks_[i] = table_->find(symbols[i], symbols[i + 1]).rank;
-    while (!ranks_.empty()) {
-        const auto best = std::min_element(ranks_.begin(), ranks_.end());
-        if (*best == MergeTable::none) return;
-        const size_t i = static_cast<size_t>(best - ranks_.begin());
-        symbols[i] = table_->find(symbols[i], symbols[i + 1]).result;
-        symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-        ranks_.erase(best);
-        if (i > 0) ranks_[i - 1] = table_->find(symbols[i - 1], symbols[i]).rank;
-        if (i + 1 < symbols.size()) ranks_[i] = table_->find(symbols[i], symbols[i + 1]).rank;
+    size_t pairs = symbols.size() - 1;
+    std::array<uint32_t, short_word + 1> ranks;  // of the pair that begins at a symbol
+    for (size_t i = 0; i < pairs; ++i) ranks[i] = table_->rank_of(symbols[i], symbols[i + 1]);
+    while (pairs > 0) {
+        // Rank and position in one number: the least is found without a branch that cannot be foretold.
+        uint32_t best = UINT32_MAX;
+        for (size_t i = 0; i < pairs; ++i)
+            best = std::min(best, ranks[i] << position_bits | static_cast<uint32_t>(i));
+        const uint32_t rank = best >> position_bits;
+        const size_t at = best & ((1U << position_bits) - 1);
+        if (rank == MergeTable::none) break;
+        symbols[at] = table_->result_of(rank);
+        --pairs;
+        for (size_t i = at + 1; i <= pairs; ++i) symbols[i] = symbols[i + 1];
+        for (size_t i = at; i < pairs; ++i) ranks[i] = ranks[i + 1];
+        if (at > 0) ranks[at - 1] = table_->rank_of(symbols[at - 1], symbols[at]);
+        if (at < pairs) ranks[at] = table_->rank_of(symbols[at], symbols[at + 1]);
     }
+    symbols.resize(pairs + 1);
 }
 
 namespace {
@@ -82,9 +85,9 @@ void Merger::consider(const std::vector<int32_t>& symbols, uint32_t position) {
     const uint32_t after = next_[position];
     if (after >= symbols.size()) return;
     const int32_t left = symbols[position], right = symbols[after];
-    const MergeTable::Entry& entry = table_->find(left, right);
-    if (entry.rank == MergeTable::none) return;
-    heap_.push_back({entry.rank, position, left, right, entry.result});
+    const uint32_t rank = table_->rank_of(left, right);
+    if (rank == MergeTable::none) return;
+    heap_.push_back({rank, position, left, right});
     std::push_heap(heap_.begin(), heap_.end(), worse);
 }
 
@@ -106,7 +109,7 @@ void Merger::merge_long(std::vector<int32_t>& symbols) {
         // Either symbol may have merged with another neighbour since.
         const uint32_t i = best.position, after = next_[i];
         if (symbols[i] != best.left || after >= count || symbols[after] != best.right) continue;
-        symbols[i] = best.result;
+        symbols[i] = table_->result_of(best.rank);
         symbols[after] = gone;
         next_[i] = next_[after];
         if (next_[i] < count) previous_[next_[i]] = i;

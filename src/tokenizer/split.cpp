@@ -1,11 +1,37 @@
 #include "tokenizer/split.h"
 
+#include <algorithm>
+#include <array>
+
 #include "base/error.h"
 #include "base/interruption.h"
 
 namespace longreach::tokenizer {
 
 namespace {
+
+// Collects the words of a text, which follow each other, and sends many at once.
+class Words {
+  public:
+    Words(std::string_view text, const WordSink& sink) : text_(text), sink_(sink) { bounds_[0] = 0; }
+    void end_at(size_t end) {
+        if (end == bounds_[count_ - 1]) return;
+        bounds_[count_++] = end;
+        if (end == text_.size() || count_ == most_bounds) send();
+    }
+
+  private:
+    void send() {
+        heed_interruption();
+        sink_(text_, std::span(bounds_).first(count_));
+        bounds_[0] = bounds_[count_ - 1];
+        count_ = 1;
+    }
+    std::string_view text_;
+    const WordSink& sink_;
+    std::array<size_t, most_bounds> bounds_;  // not zeroed: a text can be short
+    size_t count_ = 1;
+};
 
 constexpr size_t most_growth = 64;  // of a text by replacements, which could otherwise multiply each other
 
@@ -58,7 +84,7 @@ void Splitter::split(std::string_view text, bool at_front, const WordSink& sink)
 void Splitter::run(size_t step, std::string_view text, bool at_front, const WordSink& sink) {
     if (text.empty()) return;
     if (step == steps_.size()) {
-        sink(text);
+        Words(text, sink).end_at(text.size());
     } else if (std::holds_alternative<PatternSplit>(steps_[step].what)) {
         run_pattern(step, text, at_front, sink);
     } else if (std::holds_alternative<Metaspace>(steps_[step].what)) {
@@ -96,7 +122,17 @@ void Splitter::run_pattern(size_t step, std::string_view text, bool at_front, co
         waiting_matches = matches;
     };
     size_t at = 0, begin = 0, end = 0;
-    for (; steps_[step].matcher->find(text, at, begin, end); at = end) {
+    Matcher& matcher = *steps_[step].matcher;
+    if (behaviour == SplitBehaviour::isolated && step + 1 == steps_.size()) {
+        Words words(text, sink);
+        for (; matcher.find(text, at, begin, end); at = end) {
+            words.end_at(begin);
+            words.end_at(end);
+        }
+        words.end_at(text.size());
+        return;
+    }
+    for (; matcher.find(text, at, begin, end); at = end) {
         heed_interruption();
         piece(at, begin, false);
         piece(begin, end, true);
@@ -119,14 +155,18 @@ void Splitter::run_metaspace(size_t step, std::string_view text, bool at_front, 
         rule.prepend == PrependScheme::always || (rule.prepend == PrependScheme::first && at_front);
     if (prepends && !marked.starts_with(rule.replacement)) marked.insert(0, rule.replacement);
     const std::string_view all = marked;
-    size_t begin = 0;
-    while (rule.split && begin < all.size()) {
-        const size_t end = all.find(rule.replacement, begin + 1);
-        if (end == std::string_view::npos) break;
-        run(step + 1, all.substr(begin, end - begin), at_front && begin == 0, sink);
+    const bool is_last = step + 1 == steps_.size();
+    Words words(all, sink);
+    for (size_t begin = 0; begin < all.size();) {
+        const size_t next = rule.split ? all.find(rule.replacement, begin + 1) : std::string_view::npos;
+        const size_t end = std::min(next, all.size());
+        if (is_last) {
+            words.end_at(end);
+        } else {
+            run(step + 1, all.substr(begin, end - begin), at_front && begin == 0, sink);
+        }
         begin = end;
     }
-    run(step + 1, all.substr(begin), at_front && begin == 0, sink);
 }
 
 }  // namespace longreach::tokenizer

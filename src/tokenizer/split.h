@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,13 +27,15 @@ class Rewriter {
     std::vector<Step> steps_;
 };
 
-using WordSink = std::function<void(std::string_view)>;
+// Receives words that follow each other in a text: each begins at one of the bounds and ends at the next.
+using WordSink = std::function<void(std::string_view text, std::span<const size_t> bounds)>;
+inline constexpr size_t most_bounds = 65;  // at once
 
 class Splitter {
   public:
     explicit Splitter(const std::vector<SplitStep>& steps);
 
-    // Sends the words of well-formed UTF-8 in order; each lives until the sink returns.
+    // Sends the words of well-formed UTF-8 in order; they live until the sink returns.
     // `at_front`: the text begins a document.
     void split(std::string_view text, bool at_front, const WordSink& sink);
 

@@ -74,27 +74,30 @@ Tokenizer::Tokenizer(Definition definition) : definition_(std::move(definition))
     definition_.tokens.resize(static_cast<size_t>(size));
     index_tokens();
     index_added();
-    for (const auto& [merge, rank] : definition_.merges) merges_.add(merge, rank);
+    for (const auto& [merge, rank] : definition_.merges) {
+        require(rank < MergeTable::none, ExitCode::data, "{}: more than {} merges", source, MergeTable::none);
+        merges_.add(merge, rank);
+    }
     fingerprint_ = compute_fingerprint();
 }
 
 void Tokenizer::index_tokens() {
     const std::vector<std::optional<std::string>>& tokens = definition_.tokens;
     for (size_t id = 0; id < tokens.size(); ++id)
-        if (tokens[id]) ids_.emplace(*tokens[id], static_cast<int32_t>(id));
+        if (tokens[id] && id_of(*tokens[id]) < 0)
+            ids_.add(WordTable::key_of(*tokens[id], 0, tokens[id]->size()),
+                     std::array{static_cast<int32_t>(id)});
     byte_ids_.assign(256, -1);
     for (size_t byte = 0; byte < 256; ++byte) {
         const std::string key = definition_.byte_level ? std::string(1, static_cast<char>(byte))
                                                        : fmt::format("<0x{:02X}>", byte);
         if (!definition_.byte_level && !definition_.byte_fallback) continue;
-        const auto found = ids_.find(key);
-        if (found != ids_.end()) byte_ids_[byte] = found->second;
+        byte_ids_[byte] = id_of(key);
     }
     const auto joins = [&](const auto& merge) {
         return joins_before_metaspace(*tokens[static_cast<size_t>(merge.first.result)]);
     };
-    cut_before_metaspace_ = !definition_.byte_level && !definition_.ignore_merges &&
-                            ids_.find(metaspace) != ids_.end() &&
+    cut_before_metaspace_ = !definition_.byte_level && !definition_.ignore_merges && id_of(metaspace) >= 0 &&
                             std::none_of(definition_.merges.begin(), definition_.merges.end(), joins);
 
     const DecodeRules& rules = definition_.decode;
@@ -132,8 +135,14 @@ void Tokenizer::index_added() {
     }
 }
 
+int32_t Tokenizer::id_of(std::string_view token) const {
+    const WordTable::Found found = ids_.find(token);
+    return found.numbers == nullptr ? -1 : *found.numbers;
+}
+
 void Tokenizer::AddedIndex::add(const std::string& content, size_t place) {
     if (content.empty() || !tokens.emplace(content, static_cast<int32_t>(place)).second) return;
+    begins[static_cast<unsigned char>(content[0])] = true;
     std::vector<size_t>& sizes = lengths[static_cast<unsigned char>(content[0])];
     const auto at = std::lower_bound(sizes.begin(), sizes.end(), content.size(), std::greater<>());
     if (at == sizes.end() || *at != content.size()) sizes.insert(at, content.size());

@@ -6,6 +6,7 @@
 // such bytes is a word of its own, is not normalised, and decodes to itself.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,6 +19,7 @@
 
 #include "tokenizer/definition.h"
 #include "tokenizer/split.h"
+#include "tokenizer/word_table.h"
 
 namespace longreach::tokenizer {
 
@@ -51,6 +53,7 @@ class Tokenizer {
         Lookup tokens;  // to places in Definition::added
         std::vector<std::vector<size_t>> lengths =
             std::vector<std::vector<size_t>>(256);  // descending, by first byte
+        std::array<bool, 256> begins{};             // whether one begins with a byte
         void add(const std::string& content, size_t place);
         // The longest added token at the front of `text`; empty if there is none.
         std::optional<std::pair<size_t, size_t>> find(std::string_view text) const;  // place, length
@@ -61,7 +64,8 @@ class Tokenizer {
     uint64_t compute_fingerprint() const;
 
     Definition definition_;
-    Lookup ids_;  // of tokens that words can become
+    int32_t id_of(std::string_view token) const;  // that a word can become; -1 if there is none
+    WordTable ids_;                               // of these tokens
     MergeTable merges_;
     std::vector<int32_t> byte_ids_;  // of each byte: the token, or <0xNN>; -1 if there is none
     AddedIndex original_, normalized_;
@@ -79,11 +83,10 @@ enum class SpecialTokens { as_text, as_tokens };
 // normalised text only is somewhere within them.
 using Admits = std::function<bool(const AddedToken& token, size_t begin, size_t end)>;
 
-// Encodes; belongs to one thread. Remembers the words it met (a few megabytes).
+// Encodes; belongs to one thread. Remembers the words it met (ten megabytes at most).
 class Encoder {
   public:
     explicit Encoder(std::shared_ptr<const Tokenizer> tokenizer);
-    ~Encoder();
 
     // Appends the tokens of `text`, any bytes. Time and memory grow linearly with the text, but for a word of n
     // characters O(n log n).
@@ -91,24 +94,26 @@ class Encoder {
     void encode(std::string_view text, SpecialTokens special, std::vector<int32_t>& ids);
 
   private:
-    struct Remembered;
     // offset: of the text in that of encode().
     void encode_well_formed(std::string_view text, size_t offset, const Admits& admits,
                             std::vector<int32_t>& ids);
     template <class Between>
     void cut_added(const Tokenizer::AddedIndex& index, std::string_view text, const Admits& admits,
                    std::vector<int32_t>& ids, Between between);
-    void encode_normalized(std::string_view text, bool at_front, std::vector<int32_t>& ids);
-    void encode_word(std::string_view word, std::vector<int32_t>& ids);
-    void merge_word(std::string_view word, std::vector<int32_t>& ids);
+    void encode_words(std::string_view text, std::span<const size_t> bounds, std::vector<int32_t>& ids);
+    void merge_words(std::string_view text, std::span<const size_t> bounds, std::vector<int32_t>& ids);
+    void merge_word(std::string_view word);
     void append_characters(std::string_view word);
+    void flush(std::vector<int32_t>& ids);
 
     std::shared_ptr<const Tokenizer> tokenizer_;
     Rewriter rewriter_;
     Splitter splitter_;
     Merger merger_;
-    std::vector<Remembered> remembered_;
-    std::vector<int32_t> symbols_;  // of the word at hand
+    WordTable words_;                    // remembered, with their tokens
+    std::vector<int32_t> symbols_;       // of the word at hand
+    std::array<int32_t, 1024> ready_{};  // tokens on their way to the caller's vector
+    size_t ready_count_ = 0;
 };
 
 }  // namespace longreach::tokenizer

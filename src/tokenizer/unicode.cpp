@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/text.h"
+#include "tokenizer/automaton.h"
 #include "tokenizer/byte_text.h"
 
 namespace longreach::tokenizer {
@@ -85,6 +87,7 @@ class Normalizer {
 struct Pattern::Code {
     pcre2_code* code = nullptr;
     bool compiled = false;  // to machine code
+    std::optional<Automaton> automaton;
     ~Code() { pcre2_code_free(code); }
 };
 
@@ -104,6 +107,7 @@ Pattern::Pattern(const std::string& regex, const std::string& where) : source_(r
     }
     // A system that forbids machine code made at run time gets the interpreter.
     code->compiled = pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE) == 0;
+    code->automaton = Automaton::of(regex);
     code_ = std::move(code);
 }
 
@@ -118,10 +122,59 @@ Pattern Pattern::literal(const std::string& text, const std::string& where) {
     return Pattern(regex, where);
 }
 
+bool Pattern::has_automaton() const {
+    return code_->automaton.has_value();
+}
+
+struct Symbols::Categories {
+    pcre2_code* code = nullptr;
+    pcre2_match_data* data = nullptr;
+    ~Categories() {
+        pcre2_match_data_free(data);
+        pcre2_code_free(code);
+    }
+};
+
+Symbols::Symbols() : blocks_(0x110000 / block_size), known_(block_size) {}
+Symbols::Symbols(Symbols&&) noexcept = default;
+Symbols::~Symbols() = default;
+
+// The categories are PCRE2's own: a table and an expression for it agree, whatever its version of Unicode.
+size_t Symbols::learn(uint32_t code_point) {
+    if (!categories_) {
+        std::string regex;
+        for (const std::string_view name : general_categories) regex += fmt::format("|(\\p{{{}}})", name);
+        int error = 0;
+        size_t offset = 0;
+        categories_ = std::make_unique<Categories>();
+        categories_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(regex.data() + 1), regex.size() - 1,
+                                          PCRE2_UTF, &error, &offset, nullptr);
+        check(categories_->code != nullptr, "an expression for {} categories", general_categories.size());
+        categories_->data = pcre2_match_data_create_from_pattern(categories_->code, nullptr);
+        check(categories_->data != nullptr, "no memory for a regular expression");
+    }
+    const uint32_t block = code_point / block_size;
+    blocks_[block] = static_cast<uint16_t>(known_.size() / block_size);
+    for (uint32_t point = block * block_size; point < (block + 1) * block_size; ++point) {
+        std::string text;
+        append_utf8(text, point);
+        const int group = is_utf8(text)
+                              ? pcre2_match(categories_->code, reinterpret_cast<PCRE2_SPTR>(text.data()),
+                                            text.size(), 0, 0, categories_->data, nullptr)
+                              : 2;  // a surrogate, which no text holds
+        check(group >= 2, "U+{:04X} has no category", point);
+        const size_t symbol =
+            first_category + 2 * static_cast<size_t>(group - 2) + (is_white_space(point) ? 1 : 0);
+        known_.push_back(static_cast<uint8_t>(point == 0x17F ? long_s : symbol));
+    }
+    return known_[blocks_[block] * block_size + code_point % block_size];
+}
+
 struct Matcher::State {
     pcre2_match_data* data = nullptr;
     pcre2_match_context* context = nullptr;
     pcre2_jit_stack* stack = nullptr;
+    Symbols symbols;  // for the automaton
     ~State() {
         pcre2_match_data_free(data);
         pcre2_match_context_free(context);
@@ -143,6 +196,11 @@ Matcher::~Matcher() = default;
 
 bool Matcher::find(std::string_view text, size_t at, size_t& begin, size_t& end) {
     const Pattern::Code& code = *pattern_.code_;
+    for (; code.automaton && at < text.size(); at += utf8_sequence(text.substr(at))) {
+        end = code.automaton->match(text, at, state_->symbols);
+        begin = at;
+        if (end > begin) return true;
+    }
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
     while (at < text.size()) {
         // Checking the text again at each of its matches would make the time quadratic.

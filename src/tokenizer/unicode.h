@@ -19,6 +19,7 @@ class Pattern {
     static Pattern literal(const std::string& text, const std::string& where);
 
     const std::string& source() const { return source_; }
+    bool has_automaton() const;  // the matches are found without PCRE2
 
   private:
     friend class Matcher;

@@ -1,5 +1,6 @@
 // A program without PCRE2 and utf8proc.
 #include "base/error.h"
+#include "tokenizer/symbols.h"
 #include "tokenizer/unicode.h"
 
 namespace longreach::tokenizer {
@@ -21,6 +22,20 @@ Pattern::Pattern(const std::string&, const std::string&) {
 }
 
 Pattern Pattern::literal(const std::string&, const std::string&) {
+    refuse();
+}
+
+bool Pattern::has_automaton() const {
+    refuse();
+}
+
+struct Symbols::Categories {};
+
+Symbols::Symbols() = default;
+Symbols::Symbols(Symbols&&) noexcept = default;
+Symbols::~Symbols() = default;
+
+size_t Symbols::learn(uint32_t) {
     refuse();
 }
 
