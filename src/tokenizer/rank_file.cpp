@@ -1,11 +1,12 @@
 #include <algorithm>
+#include <array>
 #include <charconv>
-#include <unordered_map>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "tokenizer/byte_text.h"
 #include "tokenizer/formats.h"
+#include "tokenizer/word_table.h"
 
 namespace longreach::tokenizer {
 
@@ -54,24 +55,29 @@ void read_line(std::string_view line, const std::string& where, Definition& defi
 
 // A pair merges if its bytes together are a token, whose rank is the merge's: each way to cut a token in two.
 void make_merges(Definition& definition) {
-    std::unordered_map<std::string_view, int32_t> ids;
-    for (size_t id = 0; id < definition.tokens.size(); ++id) {
-        if (!definition.tokens[id]) continue;
-        const bool added = ids.emplace(*definition.tokens[id], static_cast<int32_t>(id)).second;
-        require(added, ExitCode::data, "{}: rank {} repeats a token", definition.source, id);
+    const std::vector<std::optional<std::string>>& tokens = definition.tokens;
+    WordTable ids;
+    for (size_t id = 0; id < tokens.size(); ++id) {
+        if (!tokens[id]) continue;
+        const WordTable::Key key = WordTable::key_of(*tokens[id], 0, tokens[id]->size());
+        require(ids.find(key).numbers == nullptr, ExitCode::data, "{}: rank {} repeats a token",
+                definition.source, id);
+        ids.add(key, std::array{static_cast<int32_t>(id)});
     }
-    for (const auto& [token, id] : ids)
-        for (size_t cut = 1; cut < token.size(); ++cut) {
-            const auto left = ids.find(token.substr(0, cut)), right = ids.find(token.substr(cut));
-            if (left != ids.end() && right != ids.end())
-                definition.merges.push_back({{left->second, right->second, id}, static_cast<uint32_t>(id)});
+    for (size_t id = 0; id < tokens.size(); ++id)
+        for (size_t cut = 1; tokens[id] && cut < tokens[id]->size(); ++cut) {
+            const WordTable::Found left = ids.find(WordTable::key_of(*tokens[id], 0, cut));
+            if (left.numbers == nullptr) continue;
+            const WordTable::Found right = ids.find(WordTable::key_of(*tokens[id], cut, tokens[id]->size()));
+            if (right.numbers != nullptr)
+                definition.merges.push_back(
+                    {{*left.numbers, *right.numbers, static_cast<int32_t>(id)}, static_cast<uint32_t>(id)});
         }
-    // The order of a hash table is no property of the file.
     std::sort(definition.merges.begin(), definition.merges.end(), [](const auto& a, const auto& b) {
         return std::pair(a.second, a.first.left) < std::pair(b.second, b.first.left);
     });
     for (int byte = 0; byte < 256; ++byte)
-        require(ids.count(std::string(1, static_cast<char>(byte))) == 1, ExitCode::data,
+        require(ids.find(std::string(1, static_cast<char>(byte))).numbers != nullptr, ExitCode::data,
                 "{}: no token for the single byte {}", definition.source, byte);
 }
 
