@@ -80,6 +80,10 @@ void add_split(Command& command, text::Split& split) {
     command.option("--val-fraction", split.fraction, "Share of documents for validation, by hashed name");
 }
 
+int cores() {
+    return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
 void add_tokenize(Command& data) {
     auto options = std::make_shared<text::TokenizeOptions>();
     Command command = data.add("tokenize", "Convert text files, directories and JSONL to shards");
@@ -109,8 +113,7 @@ void add_tokenize(Command& data) {
     command.option("--threads", options->threads, "Threads that encode with --tokenizer (default: all cores)")
         .in_range(1, 1024);
     command.run([options] {
-        if (options->threads == 0)
-            options->threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+        if (options->threads == 0) options->threads = cores();
         if (::isatty(STDERR_FILENO) == 1) options->progress = TerminalProgress("tokenizing");
         print_text("{}", text::to_text(text::tokenize(*options)));
         return ExitCode::ok;
@@ -136,7 +139,10 @@ void add_train_tokenizer(Command& data) {
     command.option("--max-bytes", options->max_bytes,
                    "Maximum bytes of text: further documents are left out, standard input is cut");
     add_split(command, options->split);
+    command.option("--threads", options->threads, "Threads that count words (default: all cores)")
+        .in_range(1, 1024);
     command.run([options] {
+        if (options->threads == 0) options->threads = cores();
         print_text("{}", text::to_text(text::train_tokenizer(*options)));
         return ExitCode::ok;
     });

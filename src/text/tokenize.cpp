@@ -1,13 +1,14 @@
 #include "text/tokenize.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "text/encode_ahead.h"
 #include "text/shard_output.h"
 #include "text/text_cutter.h"
+#include "text/work_ahead.h"
 
 namespace longreach::text {
 
@@ -17,18 +18,25 @@ constexpr uint64_t long_part = uint64_t{64} << 20;  // bytes; a longer one is wo
 
 class Splitter final : public DocumentSink {
   public:
-    Splitter(const TokenizeOptions& options, const data::FileTokenizer& tokenizer, ShardOutput& output)
+    Splitter(const TokenizeOptions& options, const data::FileTokenizer& file, ShardOutput& output)
         : options_(options),
           output_(output),
-          train_(output.place(), "train", options.max_shard_tokens, tokenizer.header, *options.disk),
-          val_(output.place(), "val", options.max_shard_tokens, tokenizer.header, *options.disk),
+          train_(output.place(), "train", options.max_shard_tokens, file.header, *options.disk),
+          val_(output.place(), "val", options.max_shard_tokens, file.header, *options.disk),
           done_before_{output.progress()},
-          cutter_(tokenizer.tokenizer ? cuts_of(tokenizer.tokenizer->definition()) : Cuts::nowhere) {
+          cutter_(file.tokenizer ? cuts_of(file.tokenizer->definition()) : Cuts::nowhere) {
         train_.resume(done_before_.train.shards);
         val_.resume(done_before_.val.shards);
-        if (tokenizer.tokenizer)
-            encoder_.emplace(tokenizer.tokenizer, std::max(1, options.threads),
-                             [this](const EncodedPart& part) { write(part); });
+        if (!file.tokenizer) return;
+        const int threads = std::max(1, options.threads);
+        for (int i = 0; i < threads; ++i)
+            encoders_.push_back(std::make_unique<tokenizer::Encoder>(file.tokenizer));
+        ahead_.emplace(
+            threads,
+            [this](size_t thread, TextPart& part) {
+                encoders_[thread]->encode(part.text, tokenizer::SpecialTokens::as_text, part.ids);
+            },
+            [this](const TextPart& part) { write(part); });
     }
 
     bool begin(const std::string& name, uint64_t bytes) override {
@@ -36,7 +44,7 @@ class Splitter final : public DocumentSink {
         part_ = {.document = documents_, .validation = options_.split.is_validation(name, documents_)};
         ++documents_;
         skips_ = part_.document < (part_.validation ? done_before_.val : done_before_.train).next_document;
-        if (!skips_ && !encoder_) set_of(part_).begin_document();
+        if (!skips_ && !ahead_) set_of(part_).begin_document();
         return true;
     }
 
@@ -48,7 +56,7 @@ class Splitter final : public DocumentSink {
     void text(std::string_view piece) override {
         bytes_ += piece.size();
         if (skips_) return;
-        if (encoder_) {
+        if (ahead_) {
             cutter_.add(piece, [this](std::string part) { encode(std::move(part), false); });
         } else {
             set_of(part_).append_bytes(piece);
@@ -57,7 +65,7 @@ class Splitter final : public DocumentSink {
 
     void end() override {
         if (skips_) return;
-        if (encoder_) {
+        if (ahead_) {
             encode(cutter_.take_rest(), true);
         } else {
             end_document(part_);
@@ -73,7 +81,7 @@ class Splitter final : public DocumentSink {
     }
 
     void finish(TokenizeResult& result) {
-        if (encoder_) encoder_->finish();
+        if (ahead_) ahead_->finish();
         result.train = train_.finish();
         result.val = val_.finish();
         result.longest_part = longest_part_;
@@ -82,25 +90,25 @@ class Splitter final : public DocumentSink {
     }
 
   private:
-    data::ShardSet& set_of(const EncodedPart& part) { return part.validation ? val_ : train_; }
+    data::ShardSet& set_of(const TextPart& part) { return part.validation ? val_ : train_; }
 
     void encode(std::string text, bool is_last) {
         longest_part_ = std::max<uint64_t>(longest_part_, text.size());
-        EncodedPart part = part_;
+        TextPart part = part_;
         part.text = std::move(text);
         part.is_last = is_last;
         part_.is_first = false;
-        encoder_->add(std::move(part));
+        ahead_->add(std::move(part));
     }
 
-    void write(const EncodedPart& part) {
+    void write(const TextPart& part) {
         data::ShardSet& set = set_of(part);
         if (part.is_first) set.begin_document();
         set.append_tokens(part.ids, part.text.size());
         if (part.is_last) end_document(part);
     }
 
-    void end_document(const EncodedPart& part) {
+    void end_document(const TextPart& part) {
         if (set_of(part).end_document())
             output_.record(part.validation ? "val" : "train", {set_of(part).complete(), part.document + 1});
     }
@@ -108,10 +116,11 @@ class Splitter final : public DocumentSink {
     const TokenizeOptions& options_;
     ShardOutput& output_;
     data::ShardSet train_, val_;
-    const data::Unfinished done_before_;  // by an earlier call
-    std::optional<EncodeAhead> encoder_;  // empty: bytes are the tokens
+    const data::Unfinished done_before_;                         // by an earlier call
+    std::vector<std::unique_ptr<tokenizer::Encoder>> encoders_;  // one for each thread
+    std::optional<WorkAhead> ahead_;                             // empty: bytes are the tokens
     TextCutter cutter_;
-    EncodedPart part_;    // of the document at hand, the next part without its text
+    TextPart part_;       // of the document at hand, the next part without its text
     bool skips_ = false;  // the document is in a shard of an earlier call
     uint64_t documents_ = 0, bytes_ = 0, longest_part_ = 0;
     uint64_t files_before_ = 0, total_ = 0;  // bytes

@@ -1,11 +1,13 @@
 #include "text/train_tokenizer.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "text/text_cutter.h"
+#include "text/work_ahead.h"
 #include "tokenizer/formats.h"
 #include "tokenizer/tokenizer.h"
 
@@ -23,7 +25,14 @@ Cuts word_cuts() {
 class Counter final : public DocumentSink {
   public:
     Counter(const TrainTokenizerOptions& options, TrainTokenizerResult& result)
-        : max_bytes_(options.max_bytes), split_(options.split), result_(result) {}
+        : max_bytes_(options.max_bytes),
+          split_(options.split),
+          result_(result),
+          words_(static_cast<size_t>(std::max(1, options.threads))),
+          ahead_(
+              std::max(1, options.threads),
+              [this](size_t thread, TextPart& part) { words_[thread].add(part.text); },
+              [](const TextPart&) {}) {}
 
     bool begin(const std::string& name, uint64_t bytes) override {
         if (room() == 0 || bytes > room()) return false;
@@ -38,14 +47,19 @@ class Counter final : public DocumentSink {
     void text(std::string_view piece) override {
         bytes_ += piece.size();
         if (skips_) return;
-        cutter_.add(piece, [this](const std::string& part) { words.add(part); });
+        cutter_.add(piece, [this](std::string part) { ahead_.add({.text = std::move(part)}); });
         result_.bytes += piece.size();
     }
     void end() override {
-        if (!skips_) words.add(cutter_.take_rest());
+        if (!skips_) ahead_.add({.text = cutter_.take_rest()});
     }
 
-    tokenizer::WordCounter words;
+    // The words of all documents.
+    const tokenizer::WordCounter& finish() {
+        ahead_.finish();
+        for (size_t i = 1; i < words_.size(); ++i) words_[0].add(words_[i]);
+        return words_[0];
+    }
 
   private:
     uint64_t max_bytes_, bytes_ = 0;
@@ -53,6 +67,8 @@ class Counter final : public DocumentSink {
     bool skips_ = false;  // the document
     TrainTokenizerResult& result_;
     TextCutter cutter_{word_cuts()};
+    std::vector<tokenizer::WordCounter> words_;  // of each thread
+    WorkAhead ahead_;
 };
 
 }  // namespace
@@ -78,8 +94,9 @@ TrainTokenizerResult train_tokenizer(const TrainTokenizerOptions& options) {
         if (outcome == SourceOutcome::stopped) break;
     }
     require(result.documents > 0, ExitCode::data, "the inputs hold no text");
-    result.words = counter.words.words();
-    const tokenizer::Learned learned = counter.words.learn(options.learn);
+    const tokenizer::WordCounter& words = counter.finish();
+    result.words = words.words();
+    const tokenizer::Learned learned = words.learn(options.learn);
     result.tokens = static_cast<int64_t>(learned.tokens.size());
     const std::string file = json::write(tokenizer::to_json(learned), json::Style::pretty);
     result.fingerprint =

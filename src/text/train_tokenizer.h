@@ -17,6 +17,7 @@ struct TrainTokenizerOptions {
     bool replace = false;     // an existing file
     uint64_t max_bytes = 0;   // of text in all, as in TokenizeOptions; 0: no limit
     Split split = {};         // documents for validation are not read
+    int threads = 0;          // that count words, 0: 1; the tokenizer does not depend on them
 };
 
 struct TrainTokenizerResult {

@@ -27,6 +27,10 @@ TEST_CASE("a vocabulary learned from files is a tokenizer file, the same for any
     options.source.inputs = {dir / "b.jsonl", dir / "a.txt"};
     CHECK(text::train_tokenizer(options).fingerprint == result.fingerprint);
     CHECK(get(dir / "made/tokenizer.json") == file);
+    options.threads = 3;
+    const text::TrainTokenizerResult threaded = text::train_tokenizer(options);
+    CHECK(threaded.words == result.words);
+    CHECK(get(dir / "made/tokenizer.json") == file);
 
     options.learn.vocab = 1000;
     CHECK(contains(text::to_text(text::train_tokenizer(options)), "warning: 1000 tokens were wanted"));
