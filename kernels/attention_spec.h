@@ -41,8 +41,8 @@ struct AttentionSpec {
     float scale = 1.0f;    // s_base, usually 1/sqrt(d)
     float softcap = 0.0f;  // 0: none
 
-    // i32 [B, T]: first visible key of each query, non-decreasing along a sequence, row_start[i] <= i.
-    // Empty: 0 for every row.
+    // i32 [B, T]: first visible key of each query, non-decreasing along a sequence, row_start[i] <= i, counted from the
+    // position of the first query: negative if keys precede it (Ops::attention). Empty: every earlier key is visible.
     Tensor row_start{};
 
     // f32 [1 or H, N]: factor of every score of a query, any sign, 0 allowed. Empty: 1.

@@ -79,8 +79,9 @@ struct SimplicialSpec {
     int64_t heads = 0, head_dim = 0;        // H, d
     int64_t window = 0, second_window = 0;  // positions that the first and the second key of a pair are from
     float scale = 1.0f;                     // of the products
-    Tensor doc_start{};                     // i32 [B, T]: no key before it; empty: all
-    int64_t room = 0, position = 0;         // T = 1, decoding: rows of keys per sequence, place of the query
+    Tensor doc_start{};  // i32 [B, T]: no key before it, counted from the first query; empty: all
+    // Where a sequence has more keys than queries: rows of its keys, and the place of the first query among them.
+    int64_t room = 0, position = 0;
     int64_t rows() const { return room > 0 ? room : length; }
 };
 

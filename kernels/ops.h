@@ -179,8 +179,9 @@ class Ops : public Planner {
     const Operation<&Ops::do_prepare_heads_backward> prepare_heads_backward;
 
     // y [N, W] = sum over m < K of w[m] * x at m positions before, channel by channel; w f32 [K, W].
-    // Positions before the sequence, or before the document (doc_start i32 [B, T], may be empty),
-    // count as zero.
+    // Positions before the sequence, or before the document (doc_start i32 [B, T], may be empty), count as zero. On a CPU
+    // a document of the only sequence may begin before the first row, at a negative position: then the K - 1 rows in front
+    // of x are read.
     virtual void do_short_conv(Tensor y, const Tensor& x, const Tensor& w, const Tensor& doc_start,
                                int64_t length) = 0;
     const Operation<&Ops::do_short_conv> short_conv;
@@ -232,7 +233,8 @@ class Ops : public Planner {
                                           const Tensor& theta, int64_t head_dim, Write write) = 0;
     const Operation<&Ops::do_token_angles_backward> token_angles_backward;
 
-    // o [N, H*d] = attention of q [N, H*d], k, v [N, G*d] (slices of qkv).
+    // o [N, H*d] = attention of q [N, H*d], k, v [N, G*d] (slices of qkv). On a CPU k, v and far_keys may have S > T rows for
+    // each sequence: the queries are the last T of S positions, and the entries of forget those of the keys, [H, B*S].
     // lse f32 [H, N]: natural log of the softmax denominator, sink included; of a stick, of what is left of it;
     // of entmax theta, as attention_spec.h says.
     // row_maxima f32 [H, N] (may be empty): the largest z_ij = scale <q_i, k_j> (or |z_ij|) over the
@@ -309,7 +311,8 @@ class Ops : public Planner {
     // with r_t = k_t, or spec.erase times the scale of k, on a CPU; then beta may be empty: 1.
     // o, v [N, H*e]; q, k [N, H*d]; decay f32 [N, H] or [N, H*d], at most 0; beta f32 [N, H].
     // states f32 [B * chunks * H, d*e]: S before every chunk of delta_chunk positions; empty: not saved.
-    // state f32 [B*H, d*e]: S after the last position; read before the first if spec.continues; may be empty.
+    // state f32 [B*H, d*e]: S after the last position; read before the first if spec.continues; may be empty. On a CPU a
+    // sequence that continues may have documents, and the first of them may begin at a negative position.
     // workspace: delta_workspace(spec, false) bytes, contents irrelevant.
     virtual void do_delta_rule(Tensor o, Tensor states, Tensor state, Tensor workspace, const Tensor& q,
                                const Tensor& k, const Tensor& v, const Tensor& decay, const Tensor& beta,
@@ -359,7 +362,8 @@ class Ops : public Planner {
     const Operation<&Ops::do_mix_backward> mix_backward;
 
     // y_p = x_p + lambda * sigmoid(<w, first channels of x_p>) * x_(p-1) [N, C]; w f32 [channels],
-    // lambda f32 [1]. At the first position of a sequence or document (doc_start i32 [B, T] or empty) y = x.
+    // lambda f32 [1]. At the first position of a sequence or document (doc_start i32 [B, T] or empty) y = x. Documents that
+    // begin before the first row: as in short_conv.
     virtual void do_smear(Tensor y, const Tensor& x, const Tensor& w, const Tensor& lambda,
                           const Tensor& doc_start, int64_t length) = 0;
     const Operation<&Ops::do_smear> smear;

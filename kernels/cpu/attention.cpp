@@ -222,15 +222,16 @@ void attention_tiles(const Output& to, int64_t first, int64_t end, const int32_t
     for (int64_t i = first; i < end; i += query_tile, memory += ForwardTile<Unit>::floats(item.q.cols()))
         tiles[count++].emplace(item, i, row_start, memory);
     const TableSlice::Tables tables(item.spec, item.head);
-    const double* sums = sums_of_head(item.spec, item.head, item.first_token);
+    const double* sums = sums_of_head(item.spec, item.head, item.first_key);
     TableSlice slice;
-    const int64_t first_key = tiles[0]->q.first_key(), keys = end - first_key, rows = end - first;
-    for (int64_t key = first_key; key < end; key += key_tile) {
-        const int64_t key_end = smaller(key + key_tile, end);
+    const int64_t last_key = item.before + end;
+    const int64_t first_key = tiles[0]->q.first_key(), keys = last_key - first_key, rows = end - first;
+    for (int64_t key = first_key; key < last_key; key += key_tile) {
+        const int64_t key_end = smaller(key + key_tile, last_key);
         if (sums) slice.cut_forget(sums, key, key_end);
         // Keys and values of the next tile, and a share of the rows that will be written.
         RowsAhead ahead(item.q.cols());
-        const int64_t next_end = smaller(key_end + key_tile, end);
+        const int64_t next_end = smaller(key_end + key_tile, last_key);
         ahead.add(to.o, first + rows * (key - first_key) / keys, first + rows * (key_end - first_key) / keys);
         if (item.far_k) ahead.add(item.far_k, key_end, next_end);
         ahead.add(item.v, key_end, next_end);
@@ -248,8 +249,9 @@ void attention_tiles(const Output& to, int64_t first, int64_t end, const int32_t
     }
     for (int64_t i = 0; i < count; ++i) {
         const ForwardTile<Unit>& t = *tiles[i];
-        write_tile(t, to.o.f32() + t.q.begin * to.o.row_stride, to.o.row_stride, to.lse + t.q.begin);
-        if (to.maxima) write_maxima(t, to.maxima + t.q.begin, item.spec.softcap);
+        const int64_t row = t.q.begin - item.before;
+        write_tile(t, to.o.f32() + row * to.o.row_stride, to.o.row_stride, to.lse + row);
+        if (to.maxima) write_maxima(t, to.maxima + row, item.spec.softcap);
     }
 }
 
@@ -271,11 +273,15 @@ void CpuOps::do_row_starts(Tensor row_start, const Tensor& doc_start, int64_t le
 
 void CpuOps::do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor& q, const Tensor& k,
                           const Tensor& v, const AttentionSpec& spec) {
-    check_attention(spec);
+    const int64_t before = keys_before(spec, k);
+    check_attention(spec, before);
+    check(before >= 0 && k.rows() == spec.batch * (before + spec.length) && v.rows() == k.rows() &&
+              (!spec.far_keys || spec.far_keys.rows() == k.rows()),
+          "attention of {} queries to {} keys and {} values", q.rows(), k.rows(), v.rows());
     check(bool(spec.far_queries) == bool(spec.far_keys), "attention: half a far pair");
     const bool softmax = spec.normaliser == Normaliser::softmax;
     check(softmax || !row_maxima, "row maxima are of the softmax");
-    check(spec.top_k == 0 || (softmax && !row_maxima), "attention to {} keys", spec.top_k);
+    check(spec.top_k == 0 || (softmax && !row_maxima && before == 0), "attention to {} keys", spec.top_k);
     check(spec.top_k_block == 0 || (spec.top_k > 0 && spec.top_k % spec.top_k_block == 0),
           "attention to {} keys in blocks of {}", spec.top_k, spec.top_k_block);
     check(!spec.index || spec.top_k_block == 0, "attention to blocks of keys that an index chooses");
@@ -296,7 +302,9 @@ void CpuOps::softmax_attention(Tensor o, Tensor lse, Tensor row_maxima, const Te
     const int64_t d = spec.head_dim, length = spec.length;
     const int64_t fit = (scratch_per_thread_ - Buffers<Unit>::floats(d)) / ForwardTile<Unit>::floats(d);
     check(fit >= 1, "attention: head size {} is too large", d);
-    const int64_t rows = smaller(fit, most_tiles<Unit>) * query_tile;  // of an item
+    // In f32 a power of two, so that sequences cut into pieces at multiples of most_tiles have the same items.
+    const int64_t tiles = Unit::floats == 1 && fit == 3 ? 2 : smaller(fit, most_tiles<Unit>);
+    const int64_t rows = tiles * query_tile;  // of an item
     const int64_t items = (length + rows - 1) / rows;
     const int32_t* row_start = spec.row_start ? spec.row_start.i32() : nullptr;
     const Form form = form_of(spec);

@@ -1,9 +1,10 @@
 // Scores of tiles of queries in the forward passes. Include after attention_tiles.h in the same region.
 
-// What one item reads: tensors of one sequence ([T, d], columns of the head), rows of the head.
+// What one item reads: tensors of one sequence ([T, d], of keys and values [before + T, d]; columns of the head).
 struct Item {
     const AttentionSpec& spec;
     int64_t sequence, head, first_token;  // first_token: of the sequence among all N
+    int64_t before, first_key;            // keys_before(); the sequence's first key among all
     Tensor q, k, v;
     Tensor far_q, far_k;  // empty without a far pair
     bool maxima;          // wanted
@@ -14,15 +15,19 @@ struct Item {
           sequence(of_sequence),
           head(of_head),
           first_token(of_sequence * s.length),
+          before(keys_before(s, keys)),
+          first_key(of_sequence * (before + s.length)),
           maxima(with_maxima) {
-        const int64_t kv_head = head / (s.heads / s.kv_heads);
-        const auto part = [&](const Tensor& t, int64_t which) {
-            return t ? t.row_range(first_token, s.length).col_range(which * s.head_dim, s.head_dim)
-                     : Tensor();
+        const int64_t kv_head = head / (s.heads / s.kv_heads), all = before + s.length;
+        const auto part = [&](const Tensor& t, int64_t first, int64_t rows, int64_t which) {
+            return t ? t.row_range(first, rows).col_range(which * s.head_dim, s.head_dim) : Tensor();
         };
-        q = part(queries, head), k = part(keys, kv_head), v = part(values, kv_head);
-        far_q = part(s.far_queries, head), far_k = part(s.far_keys, kv_head);
+        q = part(queries, first_token, s.length, head);
+        far_q = part(s.far_queries, first_token, s.length, head);
+        k = part(keys, first_key, all, kv_head), v = part(values, first_key, all, kv_head);
+        far_k = part(s.far_keys, first_key, all, kv_head);
     }
+    int64_t earlier() const { return first_key + before - first_token; }  // as in ScoreRows
 };
 
 // Memory of one item, pieces of the thread's scratch, that its tiles of queries use by turns.
@@ -52,14 +57,14 @@ struct ScoreTile {
     float* far_queries;  // likewise
 
     ScoreTile(const Item& item, int64_t first, const int32_t* row_start, float* memory)
-        : q(first, item.spec.length, row_start),
-          rows(item.spec, item.head, item.first_token + first, q.end - first),
+        : q(first, item.spec.length, row_start, item.before),
+          rows(item.spec, item.head, item.first_token + first, q.end - q.begin, item.earlier()),
           width(item.q.cols()),
           queries(memory),
           far_queries(queries + query_tile * filled_units<Unit>(width)) {
         const auto pack = [&](float* to, const Tensor& from) {
             pack_queries_transposed<Unit>(to, from.f32() + first * from.row_stride, from.row_stride,
-                                          q.end - first, width, rows.packing);
+                                          q.end - q.begin, width, rows.packing);
         };
         pack(queries, item.q);
         if (item.far_q) pack(far_queries, item.far_q);

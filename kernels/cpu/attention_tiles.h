@@ -13,17 +13,20 @@ inline constexpr int64_t query_panels = query_tile / panel_cols;
 inline constexpr float log2_e = 1.4426950408889634f;
 inline constexpr float ln_2 = 0.6931471805599453f;
 
-// The queries [begin, end) of a tile and what they see. Indices are positions in the sequence.
+// The queries [begin, end) of a tile and what they see. Indices are positions among the keys of the sequence.
 struct QueryTile {
     int64_t begin = 0, end = 0;
     alignas(64)
         int32_t start[query_tile];  // first visible key of each query; queries past the end repeat the last
 
-    // row_start: of this sequence; null: 0 for every row.
-    QueryTile(int64_t first, int64_t length, const int32_t* row_start)
-        : begin(first), end(smaller(first + query_tile, length)) {
+    // first: of the queries of this sequence, which `before` keys precede. row_start: of this sequence, counted from its
+    // first query; null: every query sees all earlier keys.
+    QueryTile(int64_t first, int64_t length, const int32_t* row_start, int64_t before = 0)
+        : begin(before + first), end(before + smaller(first + query_tile, length)) {
         for (int64_t i = 0; i < query_tile; ++i)
-            start[i] = row_start ? row_start[smaller(begin + i, end - 1)] : 0;
+            start[i] = row_start
+                           ? static_cast<int32_t>(before) + row_start[smaller(begin + i, end - 1) - before]
+                           : 0;
     }
     int64_t first_key() const { return start[0]; }
 };
@@ -57,8 +60,8 @@ LONGREACH_INLINE void split_sum(double sum, float& high, float& low) {
     low = static_cast<float>(exponent - double{high});
 }
 // Those of one sequence; null without any.
-LONGREACH_INLINE const double* sums_of_head(const AttentionSpec& spec, int64_t head, int64_t first_token) {
-    return spec.forget ? spec.forget.f64() + head * spec.forget.row_stride + first_token : nullptr;
+LONGREACH_INLINE const double* sums_of_head(const AttentionSpec& spec, int64_t head, int64_t first_key) {
+    return spec.forget ? spec.forget.f64() + head * spec.forget.row_stride + first_key : nullptr;
 }
 
 // What one tile of queries and keys takes from tables: gain and bias by distance, entry u belongs to distance
@@ -130,15 +133,16 @@ struct ScoreRows {
     alignas(64) float low[query_tile];
     bool capped, squared, tabled, forgets;
 
-    // first: the tile's first token among all N; rows: how many of its queries exist.
-    ScoreRows(const AttentionSpec& spec, int64_t head, int64_t first, int64_t rows)
+    // first: the tile's first token among all N; rows: how many of its queries exist; earlier: by how much the key at its
+    // position comes later among all keys.
+    ScoreRows(const AttentionSpec& spec, int64_t head, int64_t first, int64_t rows, int64_t earlier = 0)
         : capped(spec.softcap > 0),
           squared(bool(spec.row_square)),
           tabled(bool(spec.distance_gain)),
           forgets(bool(spec.forget)) {
         for (int64_t i = 0; i < query_tile; ++i) factor[i] = 1.0f, square[i] = 0.0f;
         if (forgets) {
-            const double* sums = sums_of_head(spec, head, first);
+            const double* sums = sums_of_head(spec, head, first + earlier);
             for (int64_t i = 0; i < query_tile; ++i) split_sum(i < rows ? sums[i] : 0.0, high[i], low[i]);
         }
         if (spec.row_factor) {
@@ -331,22 +335,27 @@ class RowsAhead {
     Part parts_[4];
 };
 
-// What both passes assume about a spec.
-inline void check_attention(const AttentionSpec& s) {
-    const int64_t tokens = s.batch * s.length;
+// Keys of each sequence that precede its first query.
+inline int64_t keys_before(const AttentionSpec& s, const Tensor& k) {
+    return s.batch > 0 ? k.rows() / s.batch - s.length : 0;
+}
+
+// What both passes assume about a spec. before: keys_before(), 0 in a backward pass.
+inline void check_attention(const AttentionSpec& s, int64_t before = 0) {
+    const int64_t tokens = s.batch * s.length, keys = tokens + s.batch * before;
     const auto by_head = [&](const Tensor& t, int64_t columns) {
         return !t || ((t.rows() == 1 || t.rows() == s.heads) && t.cols() >= columns);
     };
     check(by_head(s.row_factor, tokens), "attention: row_factor is {}x{}", s.row_factor.rows(),
           s.row_factor.cols());
     check(bool(s.distance_gain) == bool(s.distance_bias), "attention: one distance table without the other");
-    check(by_head(s.distance_gain, s.length) && by_head(s.distance_bias, s.length) &&
+    check(by_head(s.distance_gain, before + s.length) && by_head(s.distance_bias, before + s.length) &&
               s.distance_gain.cols() == s.distance_bias.cols(),
           "attention: distance tables are {}x{} and {}x{} for length {}", s.distance_gain.rows(),
-          s.distance_gain.cols(), s.distance_bias.rows(), s.distance_bias.cols(), s.length);
+          s.distance_gain.cols(), s.distance_bias.rows(), s.distance_bias.cols(), before + s.length);
     check(!s.row_square || s.distance_gain, "attention: row_square without distance tables");
     check(!s.row_square || s.row_square.count() == tokens, "attention: {} row squares", s.row_square.count());
-    check(!s.forget || (s.forget.rows() == s.heads && s.forget.cols() == tokens),
+    check(!s.forget || (s.forget.rows() == s.heads && s.forget.cols() == keys),
           "attention: forget sums are {}x{}", s.forget.rows(), s.forget.cols());
     check(!s.sink || s.sink.count() == s.heads, "attention: {} sinks", s.sink.count());
 }

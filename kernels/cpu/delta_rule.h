@@ -320,6 +320,6 @@ inline void check_delta(const Tensor& o, const Tensor& q, const Tensor& k, const
     if (beta || !s.erase) sized(beta, s.heads, "beta");
     if (s.erase) sized(s.erase, keys, "erase");
     if (decay.cols() != keys) sized(decay, s.heads, "decay");
-    check(!s.doc_start || (s.doc_start.count() == n && s.doc_start.contiguous() && !s.continues),
+    check(!s.doc_start || (s.doc_start.count() == n && s.doc_start.contiguous()),
           "delta rule: {} document starts of {} positions", s.doc_start.count(), n);
 }

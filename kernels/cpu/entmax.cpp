@@ -105,7 +105,7 @@ void score_tile(const EntmaxTile<Unit>& t, WholeRows& rows, const Item& item, co
                 float* scratch) {
     Buffers<Unit> buffers(scratch);
     const TableSlice::Tables tables(item.spec, item.head);
-    const double* sums = sums_of_head(item.spec, item.head, item.first_token);
+    const double* sums = sums_of_head(item.spec, item.head, item.first_key);
     TableSlice slice;
     const int64_t first = t.q.first_key() / step_floats<Unit> * step_floats<Unit>;
     for (int64_t& count : rows.count) count = 0;
@@ -215,9 +215,9 @@ void entmax_tile(const Output& to, const EntmaxTile<Unit>& t, WholeRows& rows, c
     for (int64_t panel = 0; panel < query_panels; ++panel)
         if (rows.count[panel] > 0) find_panel<Unit, squares>(t, rows, panel, e);
     add_values<Unit, squares>(t, rows, item, e, scratch);
-    const int64_t count = t.q.end - t.q.begin;
-    for (int64_t i = 0; i < count; ++i) to.lse[t.q.begin + i] = t.theta[i] * ln_2;
-    float* const o = to.o.f32() + t.q.begin * to.o.row_stride;
+    const int64_t count = t.q.end - t.q.begin, row = t.q.begin - item.before;
+    for (int64_t i = 0; i < count; ++i) to.lse[row + i] = t.theta[i] * ln_2;
+    float* const o = to.o.f32() + row * to.o.row_stride;
     for (int64_t i = 0; i < count; i += panel_cols)
         for_turned(t.output_of(i / panel_cols), t.width, smaller(panel_cols, count - i),
                    [=](int64_t r, int64_t c, Vec value, int n) {
@@ -247,7 +247,7 @@ void CpuOps::entmax_attention(Tensor o, Tensor lse, const Tensor& q, const Tenso
     pool_.run(spec.batch * spec.heads * tiles, [&](int64_t i, int thread) {
         [[maybe_unused]] const typename Core<Unit>::Ready ready;
         std::unique_ptr<WholeRows>& rows = of_thread[static_cast<size_t>(thread)];
-        if (!rows) rows = std::make_unique<WholeRows>(length);
+        if (!rows) rows = std::make_unique<WholeRows>(k.rows() / spec.batch);
         const int64_t sequence = i / tiles / spec.heads, head = i / tiles % spec.heads;
         const int64_t first_row = sequence * length;
         const Item item(spec, sequence, head, q, k, v, false);

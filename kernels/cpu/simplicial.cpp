@@ -111,8 +111,8 @@ void check_simplicial(const Tensor& q, const SimplicialKeys& keys, const Simplic
           s.second_window);
     check(q.rows() == s.batch * s.length && q.cols() == s.heads * s.head_dim,
           "2-simplicial attention: queries {}x{}", q.rows(), q.cols());
-    check(s.room == 0 || (s.length == 1 && s.position < s.room && !s.doc_start),
-          "2-simplicial attention: {} queries at {} of {}", s.length, s.position, s.room);
+    check(s.room == 0 || s.position + s.length <= s.room, "2-simplicial attention: {} queries at {} of {}",
+          s.length, s.position, s.room);
     for (const Tensor* t : {&keys.k, &keys.v, &keys.k2, &keys.v2})
         check(t->rows() == s.batch * s.rows() && t->cols() == q.cols(), "2-simplicial attention: keys {}x{}",
               t->rows(), t->cols());
@@ -132,7 +132,8 @@ void CpuOps::do_simplicial(Tensor o, Tensor lse, const Tensor& q, const Simplici
         const Tile tile(spec, scratch_of(thread));
         const int64_t end = (block + 1) * query_block < spec.length ? (block + 1) * query_block : spec.length;
         for (int64_t i = block * query_block; i < end; ++i) {
-            const Pairs at(spec, spec.position + i, spec.doc_start ? spec.doc_start.i32()[first_row + i] : 0);
+            const int64_t start = spec.doc_start ? spec.position + spec.doc_start.i32()[first_row + i] : 0;
+            const Pairs at(spec, spec.position + i, Pairs::later(start, 0));
             tile.score(queries[i], of, at, spec.scale);
             const float top = tile.largest(at);
             const double weights = tile.exponentials(at, top);

@@ -124,6 +124,7 @@ template <class Unit>
 void CpuOps::break_sticks(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,
                           const AttentionSpec& spec) {
     const int64_t d = spec.head_dim, length = spec.length, group = spec.heads / spec.kv_heads;
+    const int64_t before = keys_before(spec, k);
     check(StickTile<Unit>::floats(d) <= scratch_per_thread_, "attention: head size {} is too large", d);
     check_sticks(spec);
     const int64_t tiles = (length + query_tile - 1) / query_tile;
@@ -131,17 +132,17 @@ void CpuOps::break_sticks(Tensor o, Tensor lse, const Tensor& q, const Tensor& k
     pool_.run(spec.batch * spec.heads * tiles, [&](int64_t item, int thread) {
         [[maybe_unused]] const typename Core<Unit>::Ready ready;
         const int64_t sequence = item / tiles / spec.heads, head = item / tiles % spec.heads;
-        const int64_t first_row = sequence * length;
-        const QueryTile tile((tiles - 1 - item % tiles) * query_tile, length,
-                             row_start ? row_start + first_row : nullptr);
-        const auto part = [&](const Tensor& t, int64_t which) {
-            return t.row_range(first_row, length).col_range(which * d, d);
+        const int64_t first_row = sequence * length, begin = (tiles - 1 - item % tiles) * query_tile;
+        const QueryTile tile(begin, length, row_start ? row_start + first_row : nullptr, before);
+        const auto part = [&](const Tensor& t, int64_t rows, int64_t which) {
+            return t.row_range(sequence * rows, rows).col_range(which * d, d);
         };
-        const Tensor queries = part(q, head), keys = part(k, head / group), values = part(v, head / group);
-        const int64_t token = first_row + tile.begin, count = tile.end - tile.begin;
+        const Tensor queries = part(q, length, head), keys = part(k, before + length, head / group),
+                     values = part(v, before + length, head / group);
+        const int64_t token = first_row + begin, count = tile.end - tile.begin;
         StickTile<Unit> t(scratch_of(thread), d);
         const ScoreRows rows(spec, head, token, count);
-        pack_queries_transposed<Unit>(t.queries, queries.f32() + tile.begin * queries.row_stride,
+        pack_queries_transposed<Unit>(t.queries, queries.f32() + begin * queries.row_stride,
                                       queries.row_stride, count, d, rows.packing);
         const TableSlice::Tables tables(spec, head);
         TableSlice slice;
