@@ -125,12 +125,30 @@ AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, bool fi
 }
 
 void AttentionLayer::plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
-                                   int64_t room) const {
+                                   const Generation& size) const {
     Saved& saved = static_cast<Saved&>(memory);
+    const int64_t room = size.room;
     saved.kept_sums = score_.plan_cache(arena, name, sequences, room, saved.score_rows);
     saved.kept_steps = rotation_.plan_cache(arena, name, sequences, room);
+    if (size.piece > 0) {
+        saved.piece_keys.plan(arena, name + "keys", value_width(), reach(), size);
+        saved.piece_values.plan(arena, name + "values", value_width(), reach(), size);
+        if (saved.far_keys) saved.piece_far_keys.plan(arena, name + "far_keys", value_width(), reach(), size);
+        return source_->plan_pieces(*saved.source, arena, name);
+    }
     if (saved.index_chooses) saved.kept_index_keys = index_.plan_cache(arena, name, sequences, room);
     source_->plan_decoding(*saved.source, arena, name, sequences, room, bool(saved.far_keys));
+}
+
+void AttentionLayer::attend_piece(StepContext& run, const Saved& saved, const Qkv& in,
+                                  AttentionSpec scores) const {
+    check(scores.top_k == 0, "attention to the largest scores in pieces");
+    const int64_t n = run.batch.count(), before = saved.piece_keys.before(run);
+    const Tensor k = saved.piece_keys.add(run, in.k), v = saved.piece_values.add(run, in.v);
+    if (scores.far_keys) scores.far_keys = saved.piece_far_keys.add(run, scores.far_keys);
+    if (scores.forget) scores.forget = scores.forget.col_range(run.position() - before, before + n);
+    run.ops.attention(saved.o.first_rows(n), saved.lse.shaped({config_.heads, n}), Tensor(), in.q, k, v,
+                      scores);
 }
 
 void AttentionLayer::forward(StepContext& run, const Memory& memory, Tensor y, Write write, const Tensor& xn,
@@ -161,8 +179,10 @@ void AttentionLayer::forward(StepContext& run, const Memory& memory, Tensor y, W
     const Tensor maxima = run.training ? maxima_in(run.settings) : Tensor();
     Tensor row_maxima;
     if (maxima) row_maxima = saved.workspace.row_maxima.shaped({config_.heads, n});
-    if (run.generation != nullptr) source_->keep(run, *saved.source, k, v, scores.far_keys);
-    if (run.decoding()) {
+    if (run.generating()) source_->keep(run, *saved.source, k, v, scores.far_keys);
+    if (run.in_pieces()) {
+        attend_piece(run, saved, {q, k, v}, scores);
+    } else if (run.decoding()) {
         AttentionSpec kept = scores;
         kept.length = run.generation->room;
         source_->decode(run, *saved.source, o, q, kept, reach_in(run.settings).first_key(run.position()));

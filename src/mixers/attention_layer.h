@@ -16,6 +16,7 @@
 #include "model/arena.h"
 #include "model/attention_mixer.h"
 #include "model/model_config.h"
+#include "model/recent_rows.h"
 
 namespace longreach::model {
 
@@ -45,8 +46,9 @@ class AttentionLayer : public AttentionMixer {
         AttentionOutput::Saved output;
         Workspace workspace;
         ScoreLaw::Cache kept_sums, kept_steps;
-        bool index_chooses = false;  // keys, in evaluations
-        Tensor kept_index_keys;      // KeyIndex::plan_cache, if it does
+        PieceRows piece_keys, piece_values, piece_far_keys;  // of an evaluation in pieces
+        bool index_chooses = false;                          // keys, in evaluations
+        Tensor kept_index_keys;                              // KeyIndex::plan_cache, if it does
     };
 
     // source: whose matrices are in the table.
@@ -56,7 +58,7 @@ class AttentionLayer : public AttentionMixer {
     std::unique_ptr<Memory> plan(Arena& arena, const std::string& name, const PassPlan& size) const override;
     void plan_workspace(Memory& memory, Arena& arena, Ops& ops, const PassPlan& size) const override;
     void plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
-                       int64_t room) const override;
+                       const Generation& size) const override;
     void forward(StepContext& run, const Memory& memory, Tensor y, Write write, const Tensor& xn,
                  const SharedValues& shared) const override;
     void backward(StepContext& run, Tensor dxn, const Tensor& dy, const Memory& memory, const Tensor& xn,
@@ -86,6 +88,8 @@ class AttentionLayer : public AttentionMixer {
     // The largest scores of this layer so far, f32 [H]; empty: they are not gathered.
     Tensor maxima_in(const PassSettings& settings) const;
     AttentionSpec shape(int64_t batch, int64_t length) const;
+    // Attention of the queries of a piece to the keys before it and its own.
+    void attend_piece(StepContext& run, const Saved& saved, const Qkv& in, AttentionSpec scores) const;
     // The spec of a pass. The forward pass fills the buffers it points to; the backward pass reads them.
     AttentionSpec spec(StepContext& run, const Saved& saved, bool fill) const;
 

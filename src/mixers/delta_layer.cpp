@@ -198,7 +198,8 @@ std::unique_ptr<Mixer::Memory> DeltaLayer::plan(Arena& arena, const std::string&
     const auto f32 = [&](const char* what, int64_t width) {
         return arena.reserve(name + what, DType::f32, {tokens, width});
     };
-    s.projected = rows("projected", total_width());
+    const int64_t earlier = size.training || !conv_ ? 0 : conv_size_ - 1;
+    s.projected = arena.activation(name + "projected", {tokens + earlier, total_width()});
     if (conv_) s.convolved = rows("convolved", total_width());
     s.qkv = rows("qkv", total_width());
     s.query_inverse = f32("query_inverse", heads_);
@@ -256,7 +257,7 @@ void DeltaLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, const Pa
 }
 
 void DeltaLayer::plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
-                               int64_t) const {
+                               const Generation&) const {
     Cache& cache = static_cast<Saved&>(memory).cache;
     if (conv_) {
         const int64_t rows = sequences * conv_size_;
@@ -292,7 +293,7 @@ DeltaSpec DeltaLayer::rule(int64_t batch, int64_t length) const {
 
 Tensor DeltaLayer::convolve(StepContext& run, const Saved& saved, const Tensor& xn) const {
     const int64_t n = run.batch.count();
-    const Tensor projected = saved.projected.first_rows(n);
+    const Tensor projected = behind_recent(run, saved.projected, saved.cache.recent, conv_ ? conv_size_ : 1);
     run.ops.linear(projected, xn, run.matrix(qkv_), Write::set);
     if (!conv_) return projected;
     const Tensor convolved = saved.convolved.first_rows(n), weight = run.weight(conv_);
@@ -329,7 +330,7 @@ void DeltaLayer::forward(StepContext& run, const Memory& memory, Tensor y, Write
     }
     DeltaSpec spec = rule(run.batch.sequences, run.batch.length);
     spec.doc_start = run.batch.doc_start;
-    spec.continues = run.decoding();
+    spec.continues = run.position() > 0;
     spec.erase = erase;
     Tensor states, state;
     if (run.training) states = s.states.first_rows(spec.batch * delta_chunks(spec.length) * heads_);

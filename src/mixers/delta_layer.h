@@ -68,8 +68,8 @@ class DeltaLayer : public Mixer {
         Tensor rule;              // of the delta rule
     };
     struct Saved : Memory {
-        Tensor projected, convolved,
-            qkv;  // [N, W]: before and after the convolution, then as the rule reads it
+        // [N, W]: before, in pieces behind K - 1 earlier rows, and after the convolution, then as the rule reads it
+        Tensor projected, convolved, qkv;
         Tensor query_inverse, key_inverse;    // f32 [N, H]
         DeltaProjection::Saved u, ub, w, z;   // before decay, beta or erase, write and gate
         Tensor decay, beta;                   // f32
@@ -86,7 +86,7 @@ class DeltaLayer : public Mixer {
     std::unique_ptr<Memory> plan(Arena& arena, const std::string& name, const PassPlan& size) const override;
     void plan_workspace(Memory& memory, Arena& arena, Ops& ops, const PassPlan& size) const override;
     void plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
-                       int64_t room) const override;
+                       const Generation& size) const override;
     void forward(StepContext& run, const Memory& memory, Tensor y, Write write, const Tensor& xn,
                  const SharedValues& shared) const override;
     void backward(StepContext& run, Tensor dxn, const Tensor& dy, const Memory& memory, const Tensor& xn,

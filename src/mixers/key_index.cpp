@@ -58,7 +58,7 @@ IndexScores KeyIndex::forward(StepContext& run, const Workspace& workspace, cons
     };
     turn(index.queries, heads_, tables.queries);
     turn(index.keys, 1, tables.keys);
-    if (run.generation != nullptr) keep_rows(run, cache, index.keys);
+    if (run.generating()) keep_rows(run, cache, index.keys);
     if (run.decoding()) index.keys = cache.first_rows(run.batch.sequences * run.generation->room);
     return index;
 }

@@ -98,7 +98,7 @@ void Latent::turn(StepContext& run, const QkvSource::Memory& memory, const Tenso
     const Rotation queries = (far ? tables.far_queries : tables.queries).from(run.position());
     const Rotation keys = (far ? tables.far_keys : tables.keys).from(run.position());
     const int64_t n = run.batch.count();
-    if (run.generation != nullptr) keep_rows(run, latent_of(cached), saved.c.y.first_rows(n));
+    if (run.generating()) keep_rows(run, latent_of(cached), saved.c.y.first_rows(n));
     if (shared_ == 0) return;
     if (queries.cosine) {
         const Tensor turned = saved.turned.shaped({n, heads_ * shared_}),
@@ -110,7 +110,7 @@ void Latent::turn(StepContext& run, const QkvSource::Memory& memory, const Tenso
     const Tensor s = saved.shared.shaped({n, shared_});
     run.ops.copy(s, shared_of(saved.down.first_rows(n)));
     if (keys.cosine) run.ops.prepare_heads(s, Tensor(), Tensor(), turned_heads(run, 1, shared_, keys));
-    if (run.generation != nullptr) keep_rows(run, shared_of(cached), s);
+    if (run.generating()) keep_rows(run, shared_of(cached), s);
     for (int64_t h = 0; h < heads_ && !run.decoding(); ++h)
         run.ops.copy(k.col_range(h * head_dim_ + content_channels(), shared_), s);
 }

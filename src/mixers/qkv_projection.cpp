@@ -44,7 +44,9 @@ void QkvProjection::add_convolutions(ParamTable& table) {
 std::unique_ptr<QkvSource::Memory> QkvProjection::plan(Arena& arena, const std::string& name,
                                                        int64_t tokens) const {
     auto memory = std::make_unique<Memory>();
-    if (convolves()) memory->projected = arena.activation(name + "projected", {tokens, total_width()});
+    if (convolves())
+        memory->projected =
+            arena.activation(name + "projected", {tokens + config_.conv.size - 1, total_width()});
     plan_heads(*memory, arena, name, tokens);
     return memory;
 }
@@ -58,8 +60,10 @@ void QkvProjection::plan_workspace(QkvSource::Memory& memory, Arena& arena, int6
 void QkvProjection::plan_decoding(QkvSource::Memory& memory, Arena& arena, const std::string& name,
                                   int64_t sequences, int64_t room, bool far) const {
     QkvHeads::plan_decoding(memory, arena, name, sequences, room, far);
-    if (!convolves()) return;
-    Memory& m = static_cast<Memory&>(memory);
+    if (convolves()) plan_recent(static_cast<Memory&>(memory), arena, name, sequences);
+}
+
+void QkvProjection::plan_recent(Memory& m, Arena& arena, const std::string& name, int64_t sequences) const {
     const int64_t rows = sequences * config_.conv.size;
     m.recent = arena.activation(name + "recent", {rows, total_width()});
     m.convolved = arena.activation(name + "convolved", {rows, total_width()});
@@ -81,7 +85,7 @@ void QkvProjection::forward(StepContext& run, const QkvSource::Memory& memory, c
     }
     const Memory& m = static_cast<const Memory&>(memory);
     const int64_t n = run.batch.count();
-    Tensor projected = m.projected.first_rows(n), result = qkv;
+    Tensor projected = behind_recent(run, m.projected, m.recent, config_.conv.size), result = qkv;
     int64_t length = run.batch.length;
     run.ops.linear(projected, xn, run.matrix(qkv_), Write::set);
     add_biases_to(run, projected);

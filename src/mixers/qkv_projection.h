@@ -12,7 +12,8 @@ namespace longreach::model {
 class QkvProjection : public QkvHeads {
   public:
     struct Memory : QkvHeads::Memory {
-        Tensor projected, dprojected;  // [N, Q] before the convolutions; with convolutions
+        // [N, Q] before the convolutions; projected in pieces behind K - 1 earlier rows. With convolutions.
+        Tensor projected, dprojected;
         // [B K, Q]: the last K projected rows of every sequence, and their convolutions; with convolutions.
         Tensor recent, convolved;
     };
@@ -26,6 +27,9 @@ class QkvProjection : public QkvHeads {
                         bool training) const override;
     void plan_decoding(QkvSource::Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
                        int64_t room, bool far) const override;
+    void plan_pieces(QkvSource::Memory& memory, Arena& arena, const std::string& name) const override {
+        if (convolves()) plan_recent(static_cast<Memory&>(memory), arena, name, 1);
+    }
     void forward(StepContext& run, const QkvSource::Memory& memory, const Tensor& qkv,
                  const Tensor& xn) const override;
     void backward(StepContext& run, Tensor dxn, const Tensor& dqkv, const Tensor& qkv,
@@ -36,6 +40,7 @@ class QkvProjection : public QkvHeads {
   private:
     int64_t total_width() const { return query_width() + 2 * value_width(); }
     bool convolves() const { return q_conv_ || k_conv_ || v_conv_; }
+    void plan_recent(Memory& memory, Arena& arena, const std::string& name, int64_t sequences) const;
     void add_biases_to(StepContext& run, const Tensor& projected) const;
 
     ParamRef qkv_, query_, key_;

@@ -40,6 +40,9 @@ class QkvSource {
     virtual void plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
                                int64_t room, bool far) const = 0;
 
+    // What is kept from one piece of an evaluation to the next, besides keys and values.
+    virtual void plan_pieces(Memory& /*memory*/, Arena& /*arena*/, const std::string& /*name*/) const {}
+
     // qkv = what xn gives, before turn().
     virtual void forward(StepContext& run, const Memory& memory, const Tensor& qkv,
                          const Tensor& xn) const = 0;

@@ -154,9 +154,9 @@ void ScoreLaw::read(StepContext& run, const Saved& saved, const Tensor& xn) cons
 
 Tensor ScoreLaw::of_tokens(StepContext& run, const law::CompiledTable& value, const ProgramTables& tables,
                            const Tensor& to, const ByToken& at) const {
-    const int64_t n = run.batch.count(), length = run.batch.length;
+    const int64_t n = run.batch.count();
     if (!value.learned) {
-        run.ops.law_rows(to, tables.filled.col_range(at.first, length), at.queries);
+        run.ops.law_rows(to, tables.filled.col_range(at.first, at.count), at.queries);
         return to;
     }
     LawSpec spec = law_spec(run, value);
@@ -165,7 +165,7 @@ Tensor ScoreLaw::of_tokens(StepContext& run, const law::CompiledTable& value, co
     for (size_t i = 0; i < value.tokens.size(); ++i)
         spec.tokens[i] = columns(at.saved.u.first_rows(n), value.tokens[i] - score_->law.parameters().size());
     for (size_t i = 0; i < tables.inputs.size(); ++i)
-        spec.tables[i] = tables.inputs[i].col_range(at.first, length);
+        spec.tables[i] = tables.inputs[i].col_range(at.first, at.count);
     run.ops.evaluate_law(to, spec);
     return to;
 }
@@ -187,8 +187,8 @@ void ScoreLaw::apply_sums(AttentionSpec& spec, StepContext& run, const ScoreTabl
         const Tensor kept = memory.cache.sums.shaped({heads_, sequences * run.generation->room});
         run.ops.running_sums(kept, memory.cache.total.shaped({heads_, sequences}), between, key, length,
                              run.position());
-        if (run.decoding()) {
-            spec.forget = kept;
+        if (run.decoding() || run.in_pieces()) {
+            spec.forget = run.decoding() ? kept : kept.col_range(0, run.position() + length);
             return;
         }
     }
@@ -201,17 +201,20 @@ void ScoreLaw::apply(AttentionSpec& spec, StepContext& run, const ScoreTables& t
     const LayerScore& s = *tables.score;
     const int64_t n = run.batch.count(), length = run.batch.length;
     const LawEntries queries{.length = length, .start = count_start(run, spec.row_start)};
-    const int64_t first = run.decoding() ? entry : 0;
+    // Starts count from the first query, so that with them queries read the table from its first entry on.
+    const int64_t first = run.decoding() ? entry : queries.start ? 0 : run.position();
+    const int64_t count = length + (queries.start ? run.position() : 0);
+    const ByToken at{saved, queries, first, count};
     if (s.has_row) {
         spec.row_factor = saved.factor.shaped({s.row.by_head ? heads_ : 1, n});
         if (fill && s.row.of_token)
-            of_tokens(run, s.row.value, tables.row.value, spec.row_factor, {saved, queries, first});
+            of_tokens(run, s.row.value, tables.row.value, spec.row_factor, at);
         else if (fill)
             run.ops.law_rows(spec.row_factor,
-                             entries(run, s.row.value, tables.row.value, buffers.row, false, first, length),
+                             entries(run, s.row.value, tables.row.value, buffers.row, false, first, count),
                              queries);
     }
-    if (s.has_sums) apply_sums(spec, run, tables, memory, {saved, queries, first}, fill);
+    if (s.has_sums) apply_sums(spec, run, tables, memory, at, fill);
     if (s.has_distance) {
         const int64_t distances = run.position() + length;
         spec.distance_gain = entries(run, s.gain.value, tables.gain.value, buffers.gain, true, 0, distances);
@@ -221,9 +224,9 @@ void ScoreLaw::apply(AttentionSpec& spec, StepContext& run, const ScoreTables& t
     if (s.has_square) {
         const Tensor square = saved.square.shaped({1, n});
         if (fill)
-            run.ops.law_rows(
-                square, entries(run, s.square.value, tables.square.value, Tensor(), false, first, length),
-                queries);
+            run.ops.law_rows(square,
+                             entries(run, s.square.value, tables.square.value, Tensor(), false, first, count),
+                             queries);
         spec.row_square = square.shaped({n});
     }
 }
@@ -257,7 +260,7 @@ void ScoreLaw::backward(StepContext& run, const ScoreTables& tables, const Saved
                                  by_distance ? last(gradient) : gradient, entries_of, elements);
         }
     };
-    const ByToken at{saved, {length, count_start(run, row_start)}, 0};
+    const ByToken at{saved, {length, count_start(run, row_start)}, 0, length};
     std::vector<bool> written(terms_.size(), false);
     const auto part_of_tokens = [&](const ScorePart& p, const PartTables& of, const Tensor& gradient) {
         for (size_t i = 0; i < p.derivatives.size(); ++i) {

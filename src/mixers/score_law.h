@@ -83,7 +83,7 @@ class ScoreLaw {
     struct ByToken {
         const Saved& saved;
         LawEntries queries;
-        int64_t first;  // entry of the first token of a decoding step
+        int64_t first, count;  // entries of the table that tokens read: [first, first + count)
     };
     Tensor of_tokens(StepContext& run, const law::CompiledTable& value, const ProgramTables& tables,
                      const Tensor& to, const ByToken& at) const;

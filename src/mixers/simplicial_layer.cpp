@@ -92,11 +92,21 @@ void SimplicialLayer::plan_workspace(Memory& memory, Arena& arena, Ops&, const P
 }
 
 void SimplicialLayer::plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
-                                    int64_t room) const {
-    SimplicialKeys& cache = static_cast<Saved&>(memory).cache;
+                                    const Generation& size) const {
+    Saved& s = static_cast<Saved&>(memory);
+    if (size.piece > 0) {
+        const Reach reach{.window = std::max(windows_.window, windows_.second_window)};
+        for (const auto& [rows, what] : {std::pair(&s.piece_k, "keys"),
+                                         {&s.piece_v, "values"},
+                                         {&s.piece_k2, "keys2"},
+                                         {&s.piece_v2, "values2"}})
+            rows->plan(arena, name + what, width(), reach, size);
+        return;
+    }
+    SimplicialKeys& cache = s.cache;
     for (const auto& [rows, what] :
          {std::pair(&cache.k, "keys"), {&cache.v, "values"}, {&cache.k2, "keys2"}, {&cache.v2, "values2"}})
-        *rows = arena.activation(name + what, {sequences * room, width()});
+        *rows = arena.activation(name + what, {sequences * size.room, width()});
 }
 
 SimplicialKeys SimplicialLayer::keys_of(const Tensor& projected) const {
@@ -143,13 +153,19 @@ void SimplicialLayer::forward(StepContext& run, const Memory& memory, Tensor y, 
     run.ops.prepare_heads(q, Tensor(), s.query_inverse.first_rows(n), heads);
     run.ops.prepare_heads(keys.k, Tensor(), s.inverse_of_k.first_rows(n), heads);
     run.ops.prepare_heads(keys.k2, Tensor(), s.inverse_of_k2.first_rows(n), heads);
-    if (run.generation != nullptr)
+    if (run.generating())
         for (const auto& [cache, rows] : {std::pair(s.cache.k, keys.k),
                                           {s.cache.v, keys.v},
                                           {s.cache.k2, keys.k2},
                                           {s.cache.v2, keys.v2}})
             keep_rows(run, cache, rows);
-    const SimplicialSpec pairs = spec(run);
+    SimplicialSpec pairs = spec(run);
+    if (run.in_pieces()) {
+        pairs.position = s.piece_k.before(run);
+        pairs.room = pairs.position + n;
+        keys = {s.piece_k.add(run, keys.k), s.piece_v.add(run, keys.v), s.piece_k2.add(run, keys.k2),
+                s.piece_v2.add(run, keys.v2)};
+    }
     if (run.decoding()) {
         const int64_t rows = n * pairs.room;
         keys = {s.cache.k.first_rows(rows), s.cache.v.first_rows(rows), s.cache.k2.first_rows(rows),

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "model/arena.h"
+#include "model/recent_rows.h"
 #include "model/registry.h"
 
 namespace longreach::model {
@@ -33,7 +34,8 @@ class SimplicialLayer : public Mixer {
         Tensor o;                                           // [N, H d]
         Tensor lse;                                         // f32 [H, N]
         Workspace workspace;
-        SimplicialKeys cache;  // [B R, H d]
+        SimplicialKeys cache;                            // [B R, H d] of a generation
+        PieceRows piece_k, piece_v, piece_k2, piece_v2;  // of an evaluation in pieces
     };
 
     SimplicialLayer(ParamTable& table, const ModelConfig& model, int64_t layer);
@@ -41,7 +43,7 @@ class SimplicialLayer : public Mixer {
     std::unique_ptr<Memory> plan(Arena& arena, const std::string& name, const PassPlan& size) const override;
     void plan_workspace(Memory& memory, Arena& arena, Ops& ops, const PassPlan& size) const override;
     void plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
-                       int64_t room) const override;
+                       const Generation& size) const override;
     void forward(StepContext& run, const Memory& memory, Tensor y, Write write, const Tensor& xn,
                  const SharedValues& shared) const override;
     void backward(StepContext& run, Tensor dxn, const Tensor& dy, const Memory& memory, const Tensor& xn,

@@ -53,7 +53,7 @@ void TokenRotation::forward(StepContext& run, const Memory& memory, const Tensor
     AttentionSpec sums;
     steps_->apply(sums, run, tables.steps, {saved.steps, memory.buffers, memory.cache}, run.position(), true);
     run.ops.token_angles(saved.cosine.first_rows(n), saved.sine.first_rows(n), sums.forget, tables.theta,
-                         run.batch.length, run.decoding() ? run.position() : 0);
+                         run.batch.length, run.position());
     run.ops.prepare_heads(q, Tensor(), Tensor(), turned(saved, n, heads_));
     run.ops.prepare_heads(k, Tensor(), Tensor(), turned(saved, n, key_heads_));
 }

@@ -24,13 +24,7 @@ void Generator::plan(Arena& arena, Ops& ops, int64_t sequences, int64_t tokens, 
     last_rows_ = arena.activation("last_rows", {sequences, width});
     head_ = model_.head_->plan_rows(arena, sequences);
     arena.group("keys and values");
-    if (model_.config().residual.smear) {
-        a.recent_embeddings = arena.activation("recent_embeddings", {2 * sequences, width});
-        a.smeared = arena.activation("smeared", {2 * sequences, width});
-    }
-    for (size_t l = 0; l < a.blocks.size(); ++l)
-        model_.block_at(l).mixer().plan_decoding(*a.blocks[l].mixer, arena, fmt::format("layers.{}.", l),
-                                                 sequences, room);
+    model_.plan_kept(arena, a, sequences, {.room = room});
 }
 
 void Generator::run(Ops& ops, const FlatParams& weights, const Batch& batch, const Generation& at) {

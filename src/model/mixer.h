@@ -38,10 +38,10 @@ class Mixer {
                                          const PassPlan& size) const = 0;
     // Reserves what lives only inside a call; all layers of a model share this part of the memory.
     virtual void plan_workspace(Memory& memory, Arena& arena, Ops& ops, const PassPlan& size) const = 0;
-    // Reserves what a generation keeps from one token to the next, for sequences of up to `room` positions:
-    // keys and values, or a state of constant size.
+    // Reserves what is kept from one pass to the next, for sequences of up to size.room positions: keys and values, or a
+    // state of constant size.
     virtual void plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
-                               int64_t room) const = 0;
+                               const Generation& size) const = 0;
 
     // y = or += mixer(xn).
     virtual void forward(StepContext& run, const Memory& memory, Tensor y, Write write, const Tensor& xn,

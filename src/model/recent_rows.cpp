@@ -23,4 +23,35 @@ void keep_recent(StepContext& run, const Tensor& recent, const Tensor& rows, int
         run.ops.copy(every(kept, count, count - added + m), every(rows, length, length - added + m));
 }
 
+Tensor behind_recent(StepContext& run, const Tensor& buffer, const Tensor& recent, int64_t count) {
+    const int64_t n = run.batch.count();
+    if (!run.in_pieces() || count == 1) return buffer.first_rows(n);
+    run.ops.copy(buffer.first_rows(count - 1), recent.row_range(1, count - 1));
+    return buffer.row_range(count - 1, n);
+}
+
+void PieceRows::plan(Arena& arena, const std::string& name, int64_t width, const Reach& reach,
+                     const Generation& size) {
+    most_ = size.room;
+    for (const int64_t limit : {reach.window, reach.chunk})
+        if (limit > 0) most_ = std::min(most_, limit - 1);
+    // Kernels may begin at a multiple of a few keys.
+    most_ = (most_ + 63) / 64 * 64;
+    rows_ = arena.activation(name, {std::min(most_ + size.piece, size.room), width});
+}
+
+Tensor PieceRows::add(StepContext& run, const Tensor& rows) const {
+    const int64_t kept = before(run), piece = run.generation->piece, length = run.batch.length;
+    if (run.position() > 0) {
+        // Rows behind those that are kept, after the piece before: by so many all rows move forward.
+        const int64_t step = std::min(run.position() - piece, most_) + piece - kept;
+        for (int64_t at = 0; at < kept && step > 0; at += step) {
+            const int64_t count = std::min(step, kept - at);
+            run.ops.copy(rows_.row_range(at, count), rows_.row_range(at + step, count));
+        }
+    }
+    run.ops.copy(rows_.row_range(kept, length), rows);
+    return rows_.first_rows(kept + length);
+}
+
 }  // namespace longreach::model

@@ -1,7 +1,8 @@
-// What layers keep of the sequences of a generation: every row, or the last rows of each sequence for operations
-// that mix neighbouring positions.
+// What layers keep of sequences that are read in several passes: every row, the rows that a window reaches, or the last
+// rows of each sequence for operations that mix neighbouring positions.
 #pragma once
 
+#include "model/arena.h"
 #include "model/step_context.h"
 
 namespace longreach::model {
@@ -20,5 +21,23 @@ void keep_rows(StepContext& run, const Tensor& cache, const Tensor& rows);
 // recent [B count, W]: the last `count` rows of every sequence, the newest last, after a pass of a
 // generation has added its rows [B T, W]. Rows before the beginning are zeros.
 void keep_recent(StepContext& run, const Tensor& recent, const Tensor& rows, int64_t count);
+
+// The rows of a pass in buffer [count - 1 + N, W]. In pieces the last rows of the piece before stand in front of them.
+Tensor behind_recent(StepContext& run, const Tensor& buffer, const Tensor& recent, int64_t count);
+
+// Rows of the sequence of an evaluation in pieces: those of a piece, behind the ones that its queries reach.
+class PieceRows {
+  public:
+    void plan(Arena& arena, const std::string& name, int64_t width, const Reach& reach,
+              const Generation& size);
+    // Rows kept before those of the pass.
+    int64_t before(const StepContext& run) const { return std::min(run.position(), most_); }
+    // Adds the rows [T, W] of a pass; returns [before + T, W].
+    Tensor add(StepContext& run, const Tensor& rows) const;
+
+  private:
+    Tensor rows_;
+    int64_t most_ = 0;
+};
 
 }  // namespace longreach::model

@@ -13,10 +13,10 @@ namespace longreach::model {
 // One micro-batch on the device: B sequences of T positions, N = B*T tokens.
 struct Batch {
     int64_t sequences = 0, length = 0;
-    Tensor tokens;          // i32 [N]
-    Tensor targets;         // i32 [N], -1: not scored
-    Tensor doc_start;       // i32 [N], position in the sequence where the document of each token
-                            // starts; empty: no mask
+    Tensor tokens;     // i32 [N]
+    Tensor targets;    // i32 [N], -1: not scored
+    Tensor doc_start;  // i32 [N], position in the sequence where the document of each token
+        // starts; empty: no mask. In pieces it counts from the first token of the piece and is never empty
     Tensor loss_weights{};  // f32 [N], factors of the losses in the gradient; empty: 1
     int64_t count() const { return sequences * length; }
 };
@@ -74,12 +74,14 @@ struct PassSettings {
 };
 
 class ForwardObserver;
-// A generation reads its sequences once: the prompt as a whole, then token by token. Every layer keeps what
-// later tokens need from earlier ones, for `room` positions of every sequence.
+// Sequences that are read in several passes. Every layer keeps what later tokens need from earlier ones, for `room`
+// positions of every sequence. A generation reads the prompt as a whole, then token by token. An evaluation reads one
+// sequence piece by piece, and every token gets the bits of a pass over the whole sequence.
 struct Generation {
     int64_t room = 0;
     int64_t position = 0;  // of the batch's first token: 0 for the prompt
-    bool step() const { return position > 0; }
+    int64_t piece = 0;     // of an evaluation: tokens of every piece but the last; 0: a generation
+    bool step() const { return piece == 0 && position > 0; }
 };
 
 struct StepContext {
@@ -97,6 +99,8 @@ struct StepContext {
     PassSettings settings = {};
 
     bool decoding() const { return generation != nullptr && generation->step(); }
+    bool in_pieces() const { return generation != nullptr && generation->piece > 0; }
+    bool generating() const { return generation != nullptr && generation->piece == 0; }
     int64_t position() const { return generation != nullptr ? generation->position : 0; }
 
     Tensor weight(const ParamRef& ref) const { return ref ? weights.view(ref) : Tensor(); }

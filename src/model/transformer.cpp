@@ -82,7 +82,7 @@ void Transformer::plan_common(Arena& arena, Activations& a, const PlanSize& size
     const int64_t n = size.tokens, c = config_.width;
     const auto rows = [&](const char* name, int64_t width) { return arena.activation(name, {n, width}); };
     a.x = rows("x", c);
-    if (smear_mix_) a.unsmeared = rows("unsmeared", c);
+    if (smear_mix_) a.unsmeared = arena.activation("unsmeared", {n + (training ? 0 : 1), c});
     if (config_.embedding_norm) a.embedding_norm = embedding_norm_.plan(arena, "embedding_norm", n);
     a.cross.streams.values = plan_streams(arena, "", n);
     const AttentionConfig& first = config_.layer_attention(0);
@@ -132,8 +132,23 @@ void Transformer::plan_evaluation(Arena& arena, Ops& ops, const PlanSize& size, 
     Activations& a = evaluation_;
     arena.group("activations, evaluation");
     plan_common(arena, a, size, document_mask, false);
-    plan_layers(arena, ops, a, size);
+    PlanSize passes = size;
+    if (size.room > 0) passes.lengths.push_back(size.room);
+    plan_layers(arena, ops, a, passes);
     a.head = head_->plan(arena, size.tokens, false);
+    if (size.room == 0) return;
+    arena.group("kept between pieces");
+    plan_kept(arena, a, 1, {.room = size.room, .piece = size.piece});
+}
+
+void Transformer::plan_kept(Arena& arena, Activations& a, int64_t sequences, const Generation& size) const {
+    if (smear_mix_) {
+        a.recent_embeddings = arena.activation("recent_embeddings", {2 * sequences, config_.width});
+        a.smeared = arena.activation("smeared", {2 * sequences, config_.width});
+    }
+    for (size_t l = 0; l < a.blocks.size(); ++l)
+        block_at(l).mixer().plan_decoding(*a.blocks[l].mixer, arena, fmt::format("layers.{}.", l), sequences,
+                                          size);
 }
 
 void Transformer::plan_layers(Arena& arena, Ops& ops, Activations& a, const PlanSize& size) {
@@ -166,15 +181,26 @@ float Transformer::largest_score(Ops& ops) const {
     return *std::max_element(host.begin(), host.end());
 }
 
-void Transformer::build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks) const {
-    check(batch.count() <= a.x.rows(), "a batch of {} tokens in a plan for {}", batch.count(), a.x.rows());
+void Transformer::build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks,
+                              const Generation* at) const {
+    const int64_t n = batch.count();
+    check(n <= a.x.rows(), "a batch of {} tokens in a plan for {}", n, a.x.rows());
+    std::vector<int32_t> documents(at != nullptr ? static_cast<size_t>(n) : 0), rows(documents.size());
+    if (at != nullptr) ops.download(documents.data(), batch.doc_start);
     for (const Masks::Entry& planned : a.masks.entries) {
         Tensor row_start = planned.row_start;
-        check(row_start || !batch.doc_start, "a batch with documents in a plan without a document mask");
+        check(row_start || !batch.doc_start || at != nullptr,
+              "a batch with documents in a plan without a document mask");
         if (row_start) {
             const Reach reach = planned.reach.narrowed(settings_.stage_window);
-            row_start = row_start.first(batch.count());
-            ops.row_starts(row_start, batch.doc_start, batch.length, reach.window, reach.chunk);
+            row_start = row_start.first(n);
+            if (at == nullptr)
+                ops.row_starts(row_start, batch.doc_start, batch.length, reach.window, reach.chunk);
+            for (size_t i = 0; i < rows.size(); ++i) {
+                const int64_t first = reach.first_key(at->position + static_cast<int64_t>(i)) - at->position;
+                rows[i] = std::max(documents[i], static_cast<int32_t>(first));
+            }
+            if (at != nullptr) ops.upload(row_start, rows.data());
         }
         masks.entries.push_back({planned.reach, row_start});
     }
@@ -186,7 +212,7 @@ void Transformer::embed(StepContext& run, Activations& a, Tensor x) {
         run.ops.smear(y, from, run.weight(smear_weight_), run.weight(smear_mix_), run.batch.doc_start,
                       length);
     };
-    const Tensor unsmeared = a.unsmeared.first_rows(x.rows());
+    const Tensor unsmeared = behind_recent(run, a.unsmeared, a.recent_embeddings, 2);
     run.ops.embedding(unsmeared, run.weight(embedding_), run.batch.tokens);
     if (run.generation != nullptr) keep_recent(run, a.recent_embeddings, unsmeared, 2);
     if (!run.decoding()) return smear(x, unsmeared, run.batch.length);
@@ -302,12 +328,16 @@ void Transformer::learn_indexes(StepContext& run, Activations& a, ParameterTraff
         run.ops.host_step([=] { traffic->done(static_cast<int64_t>(segment)); });
 }
 
-void Transformer::forward(Ops& ops, const FlatParams& weights, const Batch& batch,
-                          ForwardObserver* observer) {
+void Transformer::forward(Ops& ops, const FlatParams& weights, const Batch& batch, ForwardObserver* observer,
+                          const Generation* at) {
+    check(
+        at == nullptr || (at->piece > 0 && at->position % at->piece == 0 && batch.length <= at->piece &&
+                          batch.sequences == 1 && at->position + batch.length <= at->room && batch.doc_start),
+        "a piece of {} tokens at {}", batch.length, at ? at->position : 0);
     Activations& a = evaluation_;
     Masks masks;
-    build_masks(ops, batch, a, masks);
-    StepContext run{ops, weights, {}, batch, masks, false, observer};
+    build_masks(ops, batch, a, masks, at);
+    StepContext run{ops, weights, {}, batch, masks, false, observer, at};
     run.settings = settings_;
     run_forward(run, a);
     head_->forward(run, a.head, a.x.first_rows(batch.count()));

@@ -15,6 +15,8 @@ namespace longreach::model {
 struct PlanSize {
     int64_t tokens = 0;            // N of the largest micro-batch
     std::vector<int64_t> lengths;  // every T that may occur (each with at most `tokens` tokens)
+    // Of evaluations: tokens of a piece, and the longest sequence that is read in pieces; 0: none is.
+    int64_t piece = 0, room = 0;
 };
 
 class Transformer {
@@ -64,9 +66,10 @@ class Transformer {
     void forward_backward(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
                           const Batch& batch, float gradient_scale, ParameterTraffic* traffic = nullptr);
     // Writes losses per token to evaluation_losses() and the most likely tokens to evaluation_best().
-    // observer: may be null.
-    void forward(Ops& ops, const FlatParams& weights, const Batch& batch,
-                 ForwardObserver* observer = nullptr);
+    // observer: may be null. at: the place of the batch in its sequence, of which it is a piece behind all earlier ones;
+    // null: the batch is of whole sequences.
+    void forward(Ops& ops, const FlatParams& weights, const Batch& batch, ForwardObserver* observer = nullptr,
+                 const Generation* at = nullptr);
     double capped_logit(double logit) const { return head_->capped(logit); }
     // f32 [N] of the last call; training and evaluation may share the memory.
     Tensor training_losses(int64_t tokens) const;
@@ -90,8 +93,8 @@ class Transformer {
     friend class Generator;  // runs the same parts with memory of its own
     struct Activations {
         Tensor x, dx;
-        Tensor unsmeared;                   // [N, C] the embedding before smear; with smear
-        Tensor recent_embeddings, smeared;  // [2 B, C]; generation with smear
+        Tensor unsmeared;  // [N, C] the embedding before smear, in pieces behind a row; with smear
+        Tensor recent_embeddings, smeared;  // [2 B, C]; with smear, of sequences read in several passes
         Norm::Saved embedding_norm;
         // Of every pass through the layers, one after the other; in evaluation all in the same memory.
         std::vector<Block::Saved> blocks;
@@ -104,7 +107,8 @@ class Transformer {
     std::vector<Tensor> plan_streams(Arena& arena, const char* d, int64_t tokens) const;
     void plan_common(Arena& arena, Activations& a, const PlanSize& size, bool document_mask, bool training);
     Coefficient taken_back(const StepContext& run) const { return {run.weight(backout_mix_), -1, 0}; }
-    void build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks) const;
+    void build_masks(Ops& ops, const Batch& batch, Activations& a, Masks& masks,
+                     const Generation* at = nullptr) const;
     Tensor index_losses_at(size_t place, int64_t tokens) const;  // of the block at this place
     void learn_indexes(StepContext& run, Activations& a, ParameterTraffic* traffic);
     void run_forward(StepContext& run, Activations& a, ParameterTraffic* traffic = nullptr);
@@ -130,6 +134,8 @@ class Transformer {
     Activations training_, evaluation_;
     // Plans the blocks of an evaluation or a generation, all in the same memory.
     void plan_layers(Arena& arena, Ops& ops, Activations& a, const PlanSize& size);
+    // What they keep from one pass to the next.
+    void plan_kept(Arena& arena, Activations& a, int64_t sequences, const Generation& size) const;
     void embed(StepContext& run, Activations& a, Tensor x);
     // x += the learned rows of its positions, and the gradient of those rows.
     void add_positions(StepContext& run, const Tensor& x) const;
