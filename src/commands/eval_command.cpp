@@ -200,6 +200,23 @@ void print_tasks(train::Console& console, const EvalOptions& options,
             console.line(fmt::format("accuracy of {} by depth and length\n{}", name, grid));
 }
 
+// Of sequences of up to `longest` tokens, the longer ones in pieces.
+model::PlanSize plan_size(const eval::EvalConfig& config, int64_t longest, int64_t piece) {
+    const int64_t at_once = piece > 0 ? std::min(piece, longest) : longest;
+    model::PlanSize size{std::max(config.batch_tokens, at_once), lengths_up_to(config.lengths, longest)};
+    if (piece > 0 && longest > piece) size.piece = piece, size.room = longest;
+    return size;
+}
+
+eval::EvalRequest losses_request(const EvalOptions& options, const OpenedModel& opened, int64_t batch) {
+    const train::Experiment& e = opened.experiment;
+    eval::EvalRequest request = eval::make_request(e.eval, e.eval.final_tokens, batch, e.data.document_mask);
+    request.seed = e.data_seed();
+    request.keep_token_losses = !options.token_losses.empty() || !options.key_tokens.empty();
+    request.progress = opened.progress;
+    return request;
+}
+
 ExitCode evaluate(const EvalOptions& options) {
     require(options.asks() == !options.questions.empty(), ExitCode::usage,
             "--tasks qa and --questions FILE go together");
@@ -223,12 +240,12 @@ ExitCode evaluate(const EvalOptions& options) {
     const data::TokenStream& stream = only ? only->stream : scored[0].set.stream;
     const bool documents = experiment.data.document_mask;
     const int64_t longest = experiment.eval.lengths.back();
-    const int64_t batch = std::max(experiment.eval.batch_tokens, longest);
-    eval::EvalRequest request =
-        eval::make_request(experiment.eval, experiment.eval.final_tokens, batch, documents);
-    request.seed = experiment.data_seed();
-    request.keep_token_losses = !options.token_losses.empty() || !options.key_tokens.empty();
-    request.progress = opened.progress;
+    // Tasks and repeated texts are whole sequences.
+    const bool whole = !options.tasks.empty() || options.repeat;
+    const int64_t piece = whole ? 0 : eval::piece_of(experiment.eval, *opened.ops);
+    const int64_t batch = plan_size(experiment.eval, longest, piece).tokens;
+    eval::EvalRequest request = losses_request(options, opened, batch);
+    request.piece = piece;
     for (Scored& s : scored) s.tokens = train::checked_request(s.set, request);
     std::optional<measure::JudgeLosses> judge;
     if (!options.key_tokens.empty()) {
@@ -256,12 +273,11 @@ ExitCode evaluate(const EvalOptions& options) {
     measure::TaskEvaluator task_evaluator;
     measure::RepeatEvaluator repeater;
     const auto plan = [&](model::Arena& arena, int64_t length) {
-        const int64_t tokens = std::max(experiment.eval.batch_tokens, length);
-        if (options.losses()) evaluator.plan(arena, tokens, documents);
-        if (!options.tasks.empty()) task_evaluator.plan(arena, tokens, documents);
-        if (options.repeat) repeater.plan(arena, tokens, documents);
-        model.plan_evaluation(arena, ops, {tokens, lengths_up_to(experiment.eval.lengths, length)},
-                              documents);
+        const model::PlanSize size = plan_size(experiment.eval, length, piece);
+        if (options.losses()) evaluator.plan(arena, size.tokens, documents || size.room > 0);
+        if (!options.tasks.empty()) task_evaluator.plan(arena, size.tokens, documents);
+        if (options.repeat) repeater.plan(arena, size.tokens, documents);
+        model.plan_evaluation(arena, ops, size, documents);
     };
     opened.load(plan, longest);
     const model::FlatParams& weights = opened.weights;

@@ -7,6 +7,13 @@
 
 namespace longreach::eval {
 
+namespace {
+
+// A CPU's tiles of queries that share tiles of keys, and chunks of the delta rule, divide it.
+constexpr int64_t piece_multiple = 512;
+
+}  // namespace
+
 void EvalConfig::take_lengths(const std::vector<int64_t>& given, int64_t scored) {
     if (!given.empty()) lengths = given;
     if (scored > 0) final_tokens = scored;
@@ -44,7 +51,14 @@ void EvalConfig::fields(config::Fields& f) {
               {"score only tokens of documents at least this long, in tokens; 0: all", true});
     f.integer(
         "batch_tokens", batch_tokens, {.min = 0, .tokens = true},
-        {"tokens evaluated at once; 0: as many as a training micro-batch, at least one longest sequence",
+        {"tokens evaluated at once; 0: as many as a training micro-batch, at least one longest sequence or, if "
+         "that is longer, one piece of it",
+         true});
+    f.integer(
+        "piece", piece, {.min = 0, .max = int64_t{1} << 31, .tokens = true},
+        {"a longer sequence is read in pieces of this many tokens, a multiple of 512, one after the other: "
+         "the same losses in less memory, on a CPU without top_k; 0: 16384 where that is possible, "
+         "otherwise whole sequences",
          true});
     f.any("score", rope.score,
           {.help =
@@ -96,6 +110,11 @@ void EvalConfig::check(config::Problems& p) const {
               "eval.top_k");
     if (rope.top_k > 0 && rope.top_k_block > 0 && rope.top_k_by == model::TopBy::index)
         p.add("eval.top_k_by", "an index chooses keys one by one: top_k_block must be 0", "eval.top_k_block");
+    if (piece % piece_multiple != 0)
+        p.add("eval.piece", fmt::format("{} is no multiple of {}", piece, piece_multiple));
+    if (piece > 0 && rope.top_k > 0 && !lengths.empty() && lengths.back() > piece)
+        p.add("eval.piece", "the keys with the highest scores are chosen in whole sequences: top_k must be 0",
+              "eval.top_k");
     if (align == EvalAlign::suffix && !lengths.empty() && suffix_tokens > lengths.front())
         p.add("eval.suffix_tokens",
               fmt::format("{} tokens do not fit the smallest length {}", suffix_tokens, lengths.front()),

@@ -20,6 +20,7 @@ struct EvalConfig {
     int64_t suffix_tokens = 0;
     int64_t min_document = 0;
     int64_t batch_tokens = 0;
+    int64_t piece = 0;
     model::PostHocConfig rope;
     // Sets the lengths and the token count of one evaluation, if given;
     // raises counts to at least one sequence of the largest length.

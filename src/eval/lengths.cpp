@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <limits>
 
 #include "base/hash.h"
 #include "base/rng.h"
+#include "base/units.h"
 #include "eval/partial_sums.h"
 #include "eval/selection.h"
 
@@ -102,6 +104,87 @@ struct HostBatch {
     }
 };
 
+// Of a sequence that is read in pieces. Attention takes longer with each piece, by about the same time.
+class TimeLeft {
+  public:
+    TimeLeft(int64_t piece, int64_t total) : piece_(piece), total_(total) {}
+    // In seconds, when `read` tokens, a multiple of the piece, have been read.
+    double after(int64_t read) {
+        const auto now = std::chrono::steady_clock::now();
+        const double last = std::chrono::duration<double>(now - before_).count();
+        before_ = now;
+        if (read == piece_) first_ = last;
+        const double done = static_cast<double>(read / piece_);
+        const double to_do = static_cast<double>(total_ - read) / static_cast<double>(piece_);
+        const double growth = done > 1 ? std::max(0.0, (last - first_) / (done - 1)) : 0;
+        return to_do * last + growth * to_do * (to_do + 1) / 2;
+    }
+
+  private:
+    int64_t piece_, total_;
+    std::chrono::steady_clock::time_point before_ = std::chrono::steady_clock::now();
+    double first_ = 0;
+};
+
+// What a pass needs besides its batch.
+struct Scoring {
+    Ops& ops;
+    model::Transformer& model;
+    const model::FlatParams& weights;
+    const model::DeviceBatch& batch;
+    const EvalRequest& request;
+    std::function<void(const std::string&)> progress;  // of a sequence that is read in pieces
+
+    // Fills the losses and most likely tokens of `host`. Returns false if it was asked to stop before the end.
+    bool score(HostBatch& host, int64_t length) const {
+        const int64_t total = static_cast<int64_t>(host.tokens.size());
+        host.losses.resize(host.tokens.size());
+        host.best.resize(host.tokens.size());
+        if (request.piece == 0 || length <= request.piece) {
+            pass(host, 0, total,
+                 batch.upload(ops, length, host.tokens, host.targets,
+                              request.document_mask ? host.starts : std::vector<int32_t>()),
+                 nullptr);
+            return true;
+        }
+        check(total == length && !request.observer, "{} tokens and an observer of pieces", total);
+        TimeLeft left(request.piece, total);
+        std::vector<int32_t> starts;
+        for (int64_t at = 0; at < total; at += request.piece) {
+            if (at > 0 && request.pause != nullptr && request.pause->asked && request.pause->asked())
+                return false;
+            if (at > 0)
+                progress(
+                    fmt::format("{} of {} tokens, about {} left", at, total, human_duration(left.after(at))));
+            const int64_t count = std::min(request.piece, total - at);
+            starts.assign(static_cast<size_t>(count), static_cast<int32_t>(-at));
+            for (int64_t i = 0; i < count && request.document_mask; ++i)
+                starts[static_cast<size_t>(i)] += host.starts[static_cast<size_t>(at + i)];
+            const auto part = [&](const std::vector<int32_t>& all) {
+                return std::span(all).subspan(static_cast<size_t>(at), static_cast<size_t>(count));
+            };
+            const model::Generation place{length, at, request.piece};
+            pass(host, at, count, batch.upload(ops, count, part(host.tokens), part(host.targets), starts),
+                 &place);
+        }
+        return true;
+    }
+
+  private:
+    // Of tokens [at, at + count) of the host's.
+    void pass(HostBatch& host, int64_t at, int64_t count, const model::Batch& uploaded,
+              const model::Generation* place) const {
+        model.forward(ops, weights, uploaded, request.observer, place);
+        ops.download(host.losses.data() + at, model.evaluation_losses(count));
+        ops.download(host.best.data() + at, model.evaluation_best(count));
+    }
+};
+
+// In place of the findings of a rank that stopped within a sequence; findings are three numbers each.
+std::vector<double> unfinished() {
+    return {0};
+}
+
 // The findings of all batches of one length.
 class Sums {
   public:
@@ -179,9 +262,10 @@ uint64_t context_of(const Selection& s, const EvalRequest& request) {
     add(s.anchors);
     add(s.document);
     add(request.lengths);
-    add(std::array<uint64_t, 4>{
+    add(std::array<uint64_t, 5>{
         request.pause->context ? request.pause->context() : 0, static_cast<uint64_t>(request.batch_tokens),
-        static_cast<uint64_t>(request.align), static_cast<uint64_t>(request.document_mask)});
+        static_cast<uint64_t>(request.align), static_cast<uint64_t>(request.document_mask),
+        static_cast<uint64_t>(request.piece)});
     return hash.digest();
 }
 
@@ -195,6 +279,16 @@ PartialSums sums_left(const Selection& s, const EvalRequest& request) {
 }
 
 }  // namespace
+
+int64_t piece_of(const EvalConfig& config, const Ops& ops) {
+    // Also of a GPU that is planned for: its chunks of the loss head are larger.
+    const bool gpu = ops.traits().chunk_rows != DeviceTraits().chunk_rows;
+    require(
+        !gpu || config.piece == 0 || config.lengths.back() <= config.piece, ExitCode::usage,
+        "eval.piece: a GPU reads whole sequences; leave it at 0, or set it to the longest of eval.lengths");
+    if (gpu || config.rope.top_k > 0) return 0;
+    return config.piece > 0 ? config.piece : 16384;
+}
 
 EvalRequest make_request(const EvalConfig& config, int64_t tokens, int64_t batch_tokens, bool document_mask) {
     EvalRequest r;
@@ -213,10 +307,9 @@ ScoredTokens LengthEvaluator::check_request(const data::TokenStream& stream, con
     return select(stream, request).scope;
 }
 
-void LengthEvaluator::plan(model::Arena& arena, int64_t batch_tokens, bool document_mask, int rank,
-                           int ranks) {
+void LengthEvaluator::plan(model::Arena& arena, int64_t batch_tokens, bool documents, int rank, int ranks) {
     arena.group("batch, evaluation");
-    batch_.plan(arena, batch_tokens, {.documents = document_mask});
+    batch_.plan(arena, batch_tokens, {.documents = documents});
     collector_.plan(arena, rank, ranks);
 }
 
@@ -250,43 +343,51 @@ std::vector<LengthResult> LengthEvaluator::run(Ops& ops, ranks::Comm& comm, mode
         }
         model.use_length(ops, length);
         const std::vector<Window> windows = windows_of(selection, request, length);
-        const size_t per_batch = static_cast<size_t>(std::max<int64_t>(1, request.batch_tokens / length));
+        const bool in_pieces = request.piece > 0 && length > request.piece;
+        const size_t per_batch =
+            in_pieces ? 1 : static_cast<size_t>(std::max<int64_t>(1, request.batch_tokens / length));
         const auto batch_at = [&](size_t first) {
             return std::span(windows).subspan(first, std::min(per_batch, windows.size() - first));
         };
         const size_t begin = l + 1 == lengths_left ? static_cast<size_t>(place[1]) : 0;
         for (size_t round = begin; round < windows.size(); round += ranks * per_batch) {
             std::vector<double> found;
+            const auto tell = [&](size_t sequences, const std::string& more) {
+                if (request.progress && rank == 0)
+                    request.progress(fmt::format("evaluating {}: {}/{} sequences{}", length, sequences,
+                                                 windows.size(), more));
+            };
+            bool stop = false;
             if (const size_t first = round + rank * per_batch; first < windows.size()) {
                 host.fill(stream, selection, batch_at(first), length);
-                const int64_t total = static_cast<int64_t>(host.tokens.size());
-                const model::Batch batch =
-                    batch_.upload(ops, length, host.tokens, host.targets,
-                                  request.document_mask ? host.starts : std::vector<int32_t>());
                 if (request.observer) request.observer->begin(static_cast<int64_t>(first));
-                model.forward(ops, weights, batch, request.observer);
-                host.losses.resize(host.tokens.size());
-                ops.download(host.losses.data(), model.evaluation_losses(total));
-                host.best.resize(host.tokens.size());
-                ops.download(host.best.data(), model.evaluation_best(total));
-                found = host.findings(length);
+                const Scoring scoring{ops,     model,
+                                      weights, batch_,
+                                      request, [&](const std::string& part) {
+                                          tell(round, ", " + part); }};
+                stop = !scoring.score(host, length);
+                found = stop ? unfinished() : host.findings(length);
                 if (request.observer) {
                     const std::vector<double> seen = request.observer->take();
                     found.insert(found.end(), seen.begin(), seen.end());
                 }
             }
             size_t next = round;
-            bool stop = pause != nullptr && pause->asked && pause->asked();
-            for (const std::vector<double>& of_rank : collector_.collect(ops, comm, std::move(found), stop)) {
-                if (next >= windows.size()) break;
+            stop = stop || (pause != nullptr && pause->asked && pause->asked());
+            const auto lists = collector_.collect(ops, comm, std::move(found), stop);
+            // A round in which a rank stopped is made again.
+            std::vector<double> left_out{
+                static_cast<double>(std::count(lists.begin(), lists.end(), unfinished()))};
+            if (stop) collector_.share(ops, comm, left_out);
+            const bool finished = left_out[0] == 0;
+            for (const std::vector<double>& of_rank : lists) {
+                if (next >= windows.size() || !finished) break;
                 const std::span<const double> rest = sums.add(batch_at(next), of_rank);
                 if (request.observer) request.observer->add(length, rest);
                 next += per_batch;
             }
-            if (request.progress && rank == 0)
-                request.progress(fmt::format("evaluating {}: {}/{} sequences", length,
-                                             std::min(next, windows.size()), windows.size()));
-            const size_t done = std::min(round + ranks * per_batch, windows.size());
+            tell(std::min(next, windows.size()), "");
+            const size_t done = finished ? std::min(round + ranks * per_batch, windows.size()) : round;
             if (!stop || (done == windows.size() && l + 1 == request.lengths.size())) continue;
             pause->stopped = true;
             if (resumable && rank == 0) {

@@ -80,6 +80,8 @@ struct EvalRequest {
     std::vector<int64_t> lengths;
     int64_t tokens = 0;  // scored per length at most; rounded down to whole windows of the stream
     int64_t batch_tokens = 0;
+    int64_t piece =
+        0;  // longer sequences are read one by one in pieces of so many tokens; 0: as a whole. No observer
     EvalPick pick = EvalPick::spread;
     EvalAlign align = EvalAlign::chunk;
     int64_t suffix_tokens = 0;
@@ -91,14 +93,17 @@ struct EvalRequest {
     std::function<void(const std::string&)> progress;  // may be empty
     Pause* pause = nullptr;                            // null: cannot be stopped
 };
+// Tokens of the pieces in which longer sequences are read; 0: all are read as a whole. Error(ExitCode::usage) if the
+// config asks a GPU for pieces.
+int64_t piece_of(const EvalConfig& config, const Ops& ops);
 EvalRequest make_request(const EvalConfig& config, int64_t tokens, int64_t batch_tokens, bool document_mask);
 
 class LengthEvaluator {
   public:
     // Throws what run() would throw: the stream is too short, no document qualifies.
     static ScoredTokens check_request(const data::TokenStream& stream, const EvalRequest& request);
-    // Device buffers for the largest batch; call where the model is planned.
-    void plan(model::Arena& arena, int64_t batch_tokens, bool document_mask, int rank = 0, int ranks = 1);
+    // Device buffers for the largest batch; call where the model is planned. documents: with a document mask, or in pieces.
+    void plan(model::Arena& arena, int64_t batch_tokens, bool documents, int rank = 0, int ranks = 1);
     // Called by all ranks with the same arguments; rank 0 gets the results, the others none.
     std::vector<LengthResult> run(Ops& ops, ranks::Comm& comm, model::Transformer& model,
                                   const model::FlatParams& weights, const data::TokenStream& stream,

@@ -59,8 +59,8 @@ class LossesEvaluation : public train::Evaluation {
 
     void plan(model::Arena& arena, train::EvaluationPlan& plan) override {
         if (set_.empty())
-            evaluator_->plan(arena, plan.size.tokens, experiment_.data.document_mask, plan.session.rank,
-                             plan.session.ranks);
+            evaluator_->plan(arena, plan.size.tokens, experiment_.data.document_mask || plan.size.room > 0,
+                             plan.session.rank, plan.session.ranks);
     }
 
     train::EvaluationEnd run(train::Session& session, train::Recorder& recorder) override {
@@ -130,8 +130,10 @@ class LossesEvaluation : public train::Evaluation {
     eval::EvalRequest request_for(const train::Session& session) const {
         const train::Experiment& e = experiment_;
         const bool last = session.schedule.last(session.state.step);
+        const int64_t piece = eval::piece_of(e.eval, session.ops);
         eval::EvalRequest request = eval::make_request(e.eval, last ? e.eval.final_tokens : e.eval.tokens,
-                                                       e.eval_batch_tokens(), e.data.document_mask);
+                                                       e.eval_batch_tokens(piece), e.data.document_mask);
+        request.piece = piece;
         request.pick = session.pick();
         request.seed = e.data_seed();
         request.progress = [&console = session.console, prefix = set_.empty() ? "" : set_ + ": "](

@@ -31,7 +31,7 @@ class TaskEvaluation : public train::Evaluation {
         request.tasks = {e.data.task.kind};
         request.lengths = {session.schedule.stage_of(session.state.step - 1).context};
         request.samples = e.data.task.samples;
-        request.batch_tokens = e.eval_batch_tokens();
+        request.batch_tokens = e.eval_batch_tokens(eval::piece_of(e.eval, session.ops));
         request.config = e.data.task;
         request.seed = e.task_seed();
         request.progress = [&](const std::string& text) { session.console.status(text); };

@@ -70,8 +70,8 @@ Results read_directory(const std::string& path) {
 // Whether an override of a config ("eval.align=\"suffix\"") leaves the model as it is.
 bool chooses_tokens(const std::string& change) {
     constexpr std::array fields{
-        "eval.align=",   "eval.suffix_tokens=", "eval.min_document=", "eval.pick=", "eval.batch_tokens=",
-        "eval.lengths=", "eval.final_tokens=",  "eval.tokens=",       "system."};
+        "eval.align=", "eval.suffix_tokens=", "eval.min_document=", "eval.pick=",   "eval.batch_tokens=",
+        "eval.piece=", "eval.lengths=",       "eval.final_tokens=", "eval.tokens=", "system."};
     return std::any_of(fields.begin(), fields.end(), [&](auto* field) { return change.starts_with(field); });
 }
 

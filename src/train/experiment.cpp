@@ -183,6 +183,9 @@ void Experiment::check(config::Problems& p) {
 
     if (run.name.empty() || run.name.find('/') != std::string::npos || run.name[0] == '.')
         p.add("run.name", fmt::format("'{}' is not a plain directory name", one_line(run.name)));
+    if (system.device == Device::cuda && eval.piece > 0 && !eval.lengths.empty() &&
+        eval.lengths.back() > eval.piece)
+        p.add("eval.piece", "a GPU reads whole sequences", "system.device");
     if (const std::string problem = too_long(run.name); !problem.empty()) p.add("run.name", problem);
     if (has_control_characters(run.name))
         p.add("run.name", fmt::format("{} holds control characters", quoted(run.name)));
@@ -534,17 +537,23 @@ std::vector<int64_t> Experiment::every_length() const {
     return all;
 }
 
-int64_t Experiment::eval_batch_tokens() const {
+int64_t Experiment::eval_batch_tokens(int64_t piece) const {
     int64_t micro = 0;
     for (const Stage& s : resolved_stages()) micro = std::max(micro, s.micro_tokens);
-    return eval_batch_tokens(micro, evaluated_lengths().back());
+    return eval_batch_tokens(piece, micro, evaluated_lengths());
 }
 
-int64_t Experiment::eval_batch_tokens(int64_t micro_tokens, int64_t longest) const {
+int64_t Experiment::eval_batch_tokens(int64_t piece, int64_t micro_tokens,
+                                      std::span<const int64_t> lengths) const {
     int64_t tokens = eval.batch_tokens > 0 ? eval.batch_tokens : micro_tokens;
+    const std::vector<int64_t>& whole = probe_lengths();  // of probes, which see whole sequences
+    for (const int64_t length : lengths) {
+        const bool probed = probe.every > 0 && std::count(whole.begin(), whole.end(), length) > 0;
+        tokens = std::max(tokens, piece > 0 && !probed ? std::min(piece, length) : length);
+    }
     if (data.task.kind != data::TaskKind::none)
         tokens = std::max(tokens, block_tokens());  // its samples are scored, too
-    return std::max(tokens, longest);
+    return tokens;
 }
 
 std::vector<int64_t> Experiment::evaluated_lengths() const {

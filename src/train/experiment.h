@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "config/fields.h"
@@ -135,9 +136,9 @@ struct Experiment {
     int64_t window_at(int64_t step) const;  // widest window of windowed layers in that step; 0: as configured
     int64_t block_tokens() const;           // the data order's block: the largest stage context
     int64_t table_rows() const;             // the longest sequence of training or validation
-    int64_t eval_batch_tokens() const;      // tokens evaluated at once
-    // The same for other micro-batches and another largest length.
-    int64_t eval_batch_tokens(int64_t micro_tokens, int64_t longest) const;
+    int64_t eval_batch_tokens(int64_t piece) const;  // tokens evaluated at once; piece: eval::piece_of()
+    // The same for other micro-batches and lengths, rising.
+    int64_t eval_batch_tokens(int64_t piece, int64_t micro_tokens, std::span<const int64_t> lengths) const;
     const std::vector<int64_t>& probe_lengths() const {
         return probe.lengths.empty() ? eval.lengths : probe.lengths;
     }

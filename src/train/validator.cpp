@@ -17,7 +17,11 @@ void Validator::plan(model::Arena& arena, const std::vector<Stage>& stages, int6
     EvaluationPlan plan{session_, stages, longest, {0, e.evaluated_lengths()}};
     std::vector<int64_t>& lengths = plan.size.lengths;
     while (lengths.size() > 1 && lengths.back() > longest) lengths.pop_back();
-    plan.size.tokens = e.eval_batch_tokens(most_micro_tokens(stages), lengths.back());
+    const int64_t piece = eval::piece_of(e.eval, session_.ops);
+    plan.size.tokens = e.eval_batch_tokens(piece, most_micro_tokens(stages), lengths);
+    for (const int64_t length : e.eval.lengths)
+        if (piece > 0 && length > piece && length <= lengths.back())
+            plan.size.piece = piece, plan.size.room = length;
     for (const auto& evaluation : session_.evaluations) evaluation->plan(arena, plan);
     session_.model.plan_evaluation(arena, session_.ops, plan.size, e.data.document_mask);
 }

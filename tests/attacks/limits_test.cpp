@@ -181,9 +181,9 @@ TEST_CASE("eval, probe and generate name the longest length that fits") {
     text.val_bytes = 3 << 20;
     text::synthesize(text);
     const std::string data = target().path("long") + "/val_*.bin";
-    for (const std::vector<std::string>& command :
-         std::vector<std::vector<std::string>>{{"eval", run, "--lengths", "2097152", "--data", data},
-                                               {"generate", run, "--tokens", "2147483648"}}) {
+    for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+             {"eval", run, "--lengths", "2097152", "--data", data, "--set", "eval.piece=2097152"},
+             {"generate", run, "--tokens", "2147483648"}}) {
         const Finished f = target().run(command, {.limits = {{RLIMIT_AS, rlim_t{512} << 20}}});
         CAPTURE(f.err);
         CHECK(f.code == 6);

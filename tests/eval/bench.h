@@ -63,11 +63,14 @@ class Bench {
 
     Bench(const model::ModelConfig& config, const eval::EvalRequest& request, int rank = 0, int ranks = 1)
         : ops_(make_cpu_ops({.threads = 1})), arena_(*ops_), model_(config, request.lengths.back()) {
-        const int64_t batch = std::max(request.batch_tokens, request.lengths.back());
+        const int64_t longest = request.lengths.back(), piece = request.piece;
+        const int64_t batch = std::max(request.batch_tokens, piece > 0 ? std::min(piece, longest) : longest);
+        model::PlanSize size{batch, request.lengths};
+        if (piece > 0 && longest > piece) size.piece = piece, size.room = longest;
         weights_ = model::plan_weights(arena_, model_.params());
         model_.plan_tables(arena_);
-        evaluator_.plan(arena_, batch, request.document_mask, rank, ranks);
-        model_.plan_evaluation(arena_, *ops_, {batch, request.lengths}, request.document_mask);
+        evaluator_.plan(arena_, batch, request.document_mask || size.room > 0, rank, ranks);
+        model_.plan_evaluation(arena_, *ops_, size, request.document_mask);
         arena_.commit();
         model_.fill_tables(*ops_);
         std::vector<float> host;

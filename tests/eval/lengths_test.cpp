@@ -66,6 +66,23 @@ bool same(const std::vector<eval::LossSum>& a, const std::vector<eval::LossSum>&
                       [](const eval::LossSum& x, const eval::LossSum& y) { return same(x, y); });
 }
 
+void check_same(const std::vector<eval::LengthResult>& many, const std::vector<eval::LengthResult>& one) {
+    REQUIRE(many.size() == one.size());
+    for (size_t i = 0; i < one.size(); ++i) {
+        CHECK(many[i].length == one[i].length);
+        CHECK(many[i].loss.count > 0);
+        CHECK(same(many[i].loss, one[i].loss));
+        CHECK(same(many[i].hits, one[i].hits));
+        CHECK(many[i].standard_error == one[i].standard_error);
+        CHECK(many[i].top1_error == one[i].top1_error);
+        CHECK(many[i].documents == one[i].documents);
+        CHECK(many[i].fingerprint == one[i].fingerprint);
+        CHECK(same(many[i].by_sequence, one[i].by_sequence));
+        CHECK(same(many[i].by_document, one[i].by_document));
+        CHECK(same_bits(many[i].token_losses, one[i].token_losses));
+    }
+}
+
 }  // namespace
 
 TEST_CASE("eval: how many ranks share the batches changes no bit of any result") {
@@ -86,21 +103,32 @@ TEST_CASE("eval: how many ranks share the batches changes no bit of any result")
             REQUIRE(one.size() == 3);
             for (int ranks : {2, 3, 4}) {
                 CAPTURE(ranks);
-                const std::vector<eval::LengthResult> many = evaluate_on(ranks, config, corpus, r);
-                REQUIRE(many.size() == 3);
-                for (size_t i = 0; i < 3; ++i) {
-                    CHECK(many[i].length == one[i].length);
-                    CHECK(many[i].loss.count > 0);
-                    CHECK(same(many[i].loss, one[i].loss));
-                    CHECK(same(many[i].hits, one[i].hits));
-                    CHECK(many[i].standard_error == one[i].standard_error);
-                    CHECK(many[i].top1_error == one[i].top1_error);
-                    CHECK(many[i].documents == one[i].documents);
-                    CHECK(many[i].fingerprint == one[i].fingerprint);
-                    CHECK(same(many[i].by_sequence, one[i].by_sequence));
-                    CHECK(same(many[i].by_document, one[i].by_document));
-                    CHECK(same_bits(many[i].token_losses, one[i].token_losses));
-                }
+                check_same(evaluate_on(ranks, config, corpus, r), one);
+            }
+        }
+}
+
+TEST_CASE("eval: sequences read in pieces give the bits of whole ones") {
+    const Corpus corpus(document_lengths(20, 100, 900));
+    model::ModelConfig config = tiny_model(2);
+    config.residual.smear = true;
+    model::AttentionConfig local = config.attention, state = local;
+    local.window = 300;
+    state.mixer = "gdn";
+    config.layouts = {{"local", local}, {"state", state}};
+    config.pattern = {"state", "local"};
+    for (const eval::EvalAlign align : {eval::EvalAlign::chunk, eval::EvalAlign::suffix})
+        for (const bool mask : {true, false}) {
+            eval::EvalRequest r = request({64, 512, 2048}, 6144);
+            r.align = align;
+            r.min_document = 150;
+            r.document_mask = mask;
+            const std::vector<eval::LengthResult> whole = evaluate_on(1, config, corpus, r);
+            REQUIRE(whole.size() == 3);
+            for (const int64_t piece : {256, 512, 768, 1024, 4096}) {
+                CAPTURE(piece);
+                r.piece = piece;
+                for (const int ranks : {1, 2}) check_same(evaluate_on(ranks, config, corpus, r), whole);
             }
         }
 }

@@ -73,13 +73,10 @@ Attempt attempt(const Corpus& corpus, const eval::EvalRequest& request, int rank
     return out;
 }
 
-}  // namespace
-
-TEST_CASE("pause: an evaluation stopped after any number of batches goes on to the same bits") {
-    const Corpus corpus(document_lengths(12, 10, 40));
-    const eval::EvalRequest request = small_request();
+// Stopped after any number of batches, or pieces of them, it goes on to the same bits.
+void check_stops(const Corpus& corpus, const eval::EvalRequest& request) {
     const std::vector<eval::LengthResult> whole = evaluate(tiny_model(2), corpus, request);
-    REQUIRE(whole.size() == 3);
+    REQUIRE(whole.size() == request.lengths.size());
     for (const int ranks : {1, 2}) {
         int stops = 0;
         for (int rounds = 1; rounds < 20; ++rounds) {
@@ -102,6 +99,21 @@ TEST_CASE("pause: an evaluation stopped after any number of batches goes on to t
         }
         CHECK(stops > 4);
     }
+}
+
+}  // namespace
+
+TEST_CASE("pause: an evaluation stopped after any number of batches goes on to the same bits") {
+    check_stops(Corpus(document_lengths(12, 10, 40)), small_request());
+}
+
+TEST_CASE("pause: stopped between the pieces of a sequence, it reads the sequence again") {
+    eval::EvalRequest request = small_request();
+    request.lengths = {256, 1024};
+    request.tokens = 4096;
+    request.batch_tokens = 512;
+    request.piece = 256;
+    check_stops(Corpus(document_lengths(12, 300, 500)), request);
 }
 
 TEST_CASE("pause: stopped again and again, every attempt gets further") {

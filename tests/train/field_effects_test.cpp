@@ -121,6 +121,21 @@ std::vector<Effect> output_effects() {
     };
 }
 
+std::vector<Effect> eval_effects() {
+    return {
+        {"eval.pick", {"eval.pick=head"}, Seen::validation},
+        {"eval.align", {"eval.align=suffix"}, Seen::validation},
+        {"eval.suffix_tokens", {"eval.suffix_tokens=3"}, Seen::validation, {"eval.align=suffix"}},
+        {"eval.min_document", {"eval.min_document=120"}, Seen::validation, {"eval.final_tokens=512"}},
+        {"eval.batch_tokens", {"eval.batch_tokens=256"}, Seen::plan},
+        {"eval.piece",
+         {"eval.piece=512"},
+         Seen::plan,
+         {"eval.lengths=[64,1024]", "eval.final_tokens=1024",
+          "data.val=[\"@/data/train_*.bin\",\"@/data/val_*.bin\"]"}},
+    };
+}
+
 std::vector<Effect> listed_effects() {
     const auto kind = [](const char* section, const char* name) {
         return attention({(std::string(section) + ".kind=" + name).c_str()});
@@ -324,11 +339,6 @@ std::vector<Effect> listed_effects() {
         {"probe.every", {"probe.every=2"}, Seen::validation},
         {"probe.lengths", {"probe.lengths=[32]"}, Seen::validation, {"probe.every=2"}},
         {"probe.tokens", {"probe.tokens=128"}, Seen::validation, {"probe.every=2"}},
-        {"eval.pick", {"eval.pick=head"}, Seen::validation},
-        {"eval.align", {"eval.align=suffix"}, Seen::validation},
-        {"eval.suffix_tokens", {"eval.suffix_tokens=3"}, Seen::validation, {"eval.align=suffix"}},
-        {"eval.min_document", {"eval.min_document=120"}, Seen::validation, {"eval.final_tokens=512"}},
-        {"eval.batch_tokens", {"eval.batch_tokens=256"}, Seen::plan},
         {"batch.leaves", {"batch.leaves=1"}, Seen::weights},
         {"loss.weight", {"loss.weight=tanh(p/10)"}},
         {"positions.range", {"positions.range=64"}},
@@ -361,7 +371,7 @@ std::vector<Effect> listed_effects() {
         {"system.device_timeout", {"system.device_timeout=5"}, Seen::patience},
     };
     add_terms(all);
-    for (const std::vector<Effect>& more : {delta_effects(), output_effects()})
+    for (const std::vector<Effect>& more : {delta_effects(), eval_effects(), output_effects()})
         all.insert(all.end(), more.begin(), more.end());
     add_layouts(all);
     return all;

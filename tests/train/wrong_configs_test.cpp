@@ -372,6 +372,14 @@ TEST_CASE("wrong experiments: data, evaluation and names") {
         {R"({"stages": [{"steps": 1}], "eval": {"align": "suffix", "suffix_tokens": 2048}})",
          "eval.suffix_tokens (c.json:1:73): 2048 tokens do not fit the smallest length 1024; see "
          "eval.lengths (default)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"piece": 1000}})",
+         "eval.piece (c.json:1:46): 1000 is no multiple of 512"},
+        {R"({"stages": [{"steps": 1}], "eval": {"piece": 512, "top_k": 64}, "system": {"device": "cpu"}})",
+         "eval.piece (c.json:1:46): the keys with the highest scores are chosen in whole sequences: "
+         "top_k must be 0; see eval.top_k (c.json:1:60)"},
+        {R"({"stages": [{"steps": 1}], "eval": {"piece": 512}, "system": {"device": "cuda"}})",
+         "eval.piece (c.json:1:46): a GPU reads whole sequences; see system.device "
+         "(c.json:1:73)"},
         {R"({"stages": [{"steps": 1}], "run": {"name": ""}})",
          "run.name (c.json:1:44): '' is not a plain directory name"},
         {R"({"stages": [{"steps": 1}], "run": {"name": "a/b"}})",
