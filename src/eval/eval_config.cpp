@@ -111,7 +111,7 @@ void EvalConfig::check(config::Problems& p) const {
     if (rope.top_k > 0 && rope.top_k_block > 0 && rope.top_k_by == model::TopBy::index)
         p.add("eval.top_k_by", "an index chooses keys one by one: top_k_block must be 0", "eval.top_k_block");
     if (piece % piece_multiple != 0)
-        p.add("eval.piece", fmt::format("{} is no multiple of {}", piece, piece_multiple));
+        p.add("eval.piece", fmt::format("{} is not a multiple of {}", piece, piece_multiple));
     if (piece > 0 && rope.top_k > 0 && !lengths.empty() && lengths.back() > piece)
         p.add("eval.piece", "the keys with the highest scores are chosen in whole sequences: top_k must be 0",
               "eval.top_k");

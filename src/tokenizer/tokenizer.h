@@ -79,7 +79,7 @@ class Tokenizer {
 // without them, so that no document can contain a boundary.
 enum class SpecialTokens { as_text, as_tokens };
 
-// Whether the name of an added token that stands in bytes [begin, end) of a text is this token. One that is found in the
+// Whether the name of an added token in bytes [begin, end) of a text counts as this token. One that is found in the
 // normalised text only is somewhere within them.
 using Admits = std::function<bool(const AddedToken& token, size_t begin, size_t end)>;
 

@@ -9,11 +9,11 @@ using namespace longreach::fuzz;
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (size == 0) return 0;
     json::ParseOptions options;
-    options.comments = (data[0] & 1) != 0;
+    options.relaxed = (data[0] & 1) != 0;
     options.keep_duplicates = (data[0] & 2) != 0;
     json::Value value;
     if (!accepts([&] { value = json::parse(text_of(data + 1, size - 1), "input.json", options); })) return 0;
-    options.comments = false;
+    options.relaxed = false;
     for (const json::Style style : {json::Style::pretty, json::Style::compact}) {
         // Pretty text is longer than what was read.
         options.max_bytes = 64 * size + 1024;

@@ -164,7 +164,7 @@ TEST_CASE("the methods name the source of a formula of one's own") {
          .overrides = {"model.attention.score=z*log(n+2)", "model.attention.source=Doe & Roe\n2026"}});
     io::write_file_atomically(config, config::write_resolved(own.value));
     const report::Methods methods = methods_of({run});
-    const std::string words = "z*log(n + 2) (after Doe & Roe\\n2026)";
+    const std::string words = "z*log(n+2) (after Doe & Roe\\n2026)";
     CHECK_MESSAGE(methods.text.find(words) != std::string::npos, methods.text);
     CHECK_MESSAGE(methods.latex.find("(after Doe \\& Roe\\textbackslash{}n2026)") != std::string::npos,
                   methods.latex);

@@ -373,7 +373,7 @@ TEST_CASE("wrong experiments: data, evaluation and names") {
          "eval.suffix_tokens (c.json:1:73): 2048 tokens do not fit the smallest length 1024; see "
          "eval.lengths (default)"},
         {R"({"stages": [{"steps": 1}], "eval": {"piece": 1000}})",
-         "eval.piece (c.json:1:46): 1000 is no multiple of 512"},
+         "eval.piece (c.json:1:46): 1000 is not a multiple of 512"},
         {R"({"stages": [{"steps": 1}], "eval": {"piece": 512, "top_k": 64}, "system": {"device": "cpu"}})",
          "eval.piece (c.json:1:46): the keys with the highest scores are chosen in whole sequences: "
          "top_k must be 0; see eval.top_k (c.json:1:60)"},
@@ -433,7 +433,7 @@ TEST_CASE("wrong experiments: overrides") {
 TEST_CASE("wrong experiments: files") {
     check_all({
         {R"()", "c.json:1:1: expected a value, found the end of the text"},
-        {R"({"stages": [{"steps": 1}],})", "c.json:1:27: comma before the closing '}'"},
+        {R"({"stages": [{"steps": 1}],,})", "c.json:1:28: expected a key in double quotes, found ','"},
         {R"({"base": "missing.json"})", "base (c.json:1:10): there is no file missing.json"},
         {R"([1, 2])", "config (c.json:1:1): expected an object: a file begins with {"},
     });
