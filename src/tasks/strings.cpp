@@ -89,7 +89,7 @@ Draft draft_flip_flop(const DraftInput& in) {
     };
     w.say(d.tail, "r", Mark::ask);
     uint64_t written = 0;
-    const int64_t pairs = (in.length - 2) / 2;
+    const int64_t pairs = (room(in, d, 17) - 1) / 2;  // the answer takes one token
     for (int64_t i = 0; i < pairs; ++i) {
         const uint64_t kind = i == 0 ? 0 : in.dice.below(10), bit = in.dice.below(2);
         if (kind == 0) written = bit;
@@ -103,7 +103,6 @@ Draft draft_flip_flop(const DraftInput& in) {
     AnswerList(d, w, "").add([&](TokenList& out) { w.number(out, written); },
                              [&](TokenList& out) { w.number(out, 1 - written); });
     d.absent.clear();
-    static_cast<void>(room(in, d, 2));
     d.units = {whole};
     return d;
 }

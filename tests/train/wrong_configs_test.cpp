@@ -433,7 +433,7 @@ TEST_CASE("wrong experiments: overrides") {
 TEST_CASE("wrong experiments: files") {
     check_all({
         {R"()", "c.json:1:1: expected a value, found the end of the text"},
-        {R"({"stages": [{"steps": 1}],,})", "c.json:1:28: expected a key in double quotes, found ','"},
+        {R"({"stages": [{"steps": 1}],,})", "c.json:1:27: expected a key in double quotes, found ','"},
         {R"({"base": "missing.json"})", "base (c.json:1:10): there is no file missing.json"},
         {R"([1, 2])", "config (c.json:1:1): expected an object: a file begins with {"},
     });
