@@ -43,7 +43,7 @@ void PieceRows::plan(Arena& arena, const std::string& name, int64_t width, const
 Tensor PieceRows::add(StepContext& run, const Tensor& rows) const {
     const int64_t kept = before(run), piece = run.generation->piece, length = run.batch.length;
     if (run.position() > 0) {
-        // Rows behind those that are kept, after the piece before: by so many all rows move forward.
+        // By how many rows all move forward: the rows of the piece before, past those that are kept.
         const int64_t step = std::min(run.position() - piece, most_) + piece - kept;
         for (int64_t at = 0; at < kept && step > 0; at += step) {
             const int64_t count = std::min(step, kept - at);

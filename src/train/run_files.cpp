@@ -142,7 +142,7 @@ bool is_blank(const std::string& directory) {
     if (kind != io::PathKind::directory) return false;
     const std::vector<std::string> names = io::list_directory(directory);
     return std::all_of(names.begin(), names.end(), [](const std::string& name) {
-        return name == "lock" || without_temporary(name) == "config.json";
+        return name == "lock" || name == import_list || without_temporary(name) == "config.json";
     });
 }
 
@@ -170,13 +170,17 @@ std::vector<std::string> run_files(const std::string& directory) {
                io::is_result(io::join_path(directory, name));
     });
     const std::vector<std::string> imported = io::files_as_written(directory, import_list);
-    lister.found.insert(lister.found.end(), imported.begin(), imported.end());
-    if (imported.empty()) lister.listed("", {"tokenizer.json", "vocab.json", "merges.txt"});
+    if (!imported.empty())
+        lister.found.insert(lister.found.end(), imported.begin(), imported.end() - 1);
+    else if (io::kind_of(io::join_path(directory, "config.json"), io::Links::refuse) == io::PathKind::file)
+        lister.listed("", {"tokenizer.json", "vocab.json", "merges.txt"});
     const size_t first = lister.found.size();
     lister.listed("", files_of_runs());
     // The config and the lock last.
     std::stable_partition(lister.found.begin() + static_cast<std::ptrdiff_t>(first), lister.found.end(),
                           [](const std::string& path) { return path != "config.json" && path != "lock"; });
+    // The list of an import after the config: with a config and without it, a tokenizer would be the run's by its name.
+    if (!imported.empty()) lister.found.push_back(imported.back());
     return std::move(lister.found);
 }
 

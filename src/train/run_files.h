@@ -13,8 +13,8 @@ inline constexpr const char* import_list = "longreach_import.json";
 // Whether a directory holds a run: a resolved config and a lock, and no manifest, which a checkpoint has.
 bool is_run(const std::string& directory);
 
-// Whether it is missing, or holds at most the lock and the temporary
-// files of a run that ended before it wrote its config.
+// Whether it is missing, or holds at most the lock and the temporary files of a run that ended before it wrote its config,
+// or the list of an import whose other files were being deleted.
 bool is_blank(const std::string& directory);
 
 // Whether a path is a directory, or leads into it; links are followed.

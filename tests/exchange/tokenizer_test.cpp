@@ -7,6 +7,7 @@
 #include "exchange/made_run.h"
 #include "tokenizer/byte_text.h"
 #include "tokenizer/tiny_vocabulary.h"
+#include "train/run_files.h"
 
 using namespace longreach;
 using namespace longreach::test;
@@ -149,6 +150,22 @@ TEST_CASE("import --replace keeps a chat template that the user put there or cha
     io::remove_file(dir / "hf/chat_template.jinja");
     CHECK(exchange::import_model(again, quiet).kept == std::vector<std::string>{"chat_template.jinja"});
     CHECK(get(dir / "back/chat_template.jinja") == "changed");
+}
+
+TEST_CASE("a run whose deletion was interrupted took the user's tokenizer for its own") {
+    const TempDir dir;
+    make_run(dir / "run", small_model);
+    exchange::export_model({.target = dir / "run", .directory = dir / "hf"}, quiet);
+    put(dir / "hf/tokenizer.json", json::write(tiny_byte_level({{"a", "b"}}), json::Style::pretty));
+    exchange::import_model({.directory = dir / "hf", .output = dir / "back"}, quiet);
+    put(dir / "back/tokenizer.json", "mine");
+    const std::vector<std::string> all = train::run_files(dir / "back");
+    for (const std::string& next : all) {
+        CAPTURE(next);
+        io::remove_file(dir / ("back/" + next));
+        for (const std::string& left : train::run_files(dir / "back")) CHECK(left != "tokenizer.json");
+    }
+    CHECK(get(dir / "back/tokenizer.json") == "mine");
 }
 
 TEST_CASE("a tokenizer that cannot be read is copied and noted") {
