@@ -31,44 +31,6 @@ optional_library(utf8proc utf8proc utf8proc.h)
 # zlib and Zstandard unpack the text that `data tokenize` reads. Optional: without one, its archives are refused.
 optional_library(zlib z zlib.h)
 optional_library(zstd zstd zstd.h)
-# cpp-httplib 0.11.4: reads requests and writes answers of `serve` (src/serve/http_module.cpp, the one source that includes
-# it; limits, threads and sockets are ours). Debian has it as a shared library with TLS and compression, which the code
-# then has to be compiled for; elsewhere its header is fetched, alone and checked by its hash. Optional: without it the
-# program says so when it is asked to serve.
-set(httplib_version 0.11.4)
-set(httplib_hash c324a892f254f3ff2cef7d927757c3afd2150e59792e008689f071b7a078d954)
-function(find_httplib)
-    find_path(httplib_INCLUDE httplib.h)
-    find_library(httplib_LIBRARY cpp-httplib)
-    find_package(OpenSSL QUIET)
-    if(NOT LONGREACH_FETCH AND httplib_INCLUDE AND httplib_LIBRARY AND OPENSSL_FOUND)
-        file(STRINGS ${httplib_INCLUDE}/httplib.h line REGEX "define CPPHTTPLIB_VERSION \"${httplib_version}\"")
-        if(line)
-            add_library(longreach_httplib INTERFACE)
-            target_include_directories(longreach_httplib SYSTEM INTERFACE ${httplib_INCLUDE})
-            target_compile_definitions(longreach_httplib INTERFACE CPPHTTPLIB_OPENSSL_SUPPORT CPPHTTPLIB_ZLIB_SUPPORT
-                                       CPPHTTPLIB_BROTLI_SUPPORT)
-            target_link_libraries(longreach_httplib INTERFACE ${httplib_LIBRARY} OpenSSL::SSL OpenSSL::Crypto)
-            return()
-        endif()
-    endif()
-    set(directory ${PROJECT_BINARY_DIR}/httplib-${httplib_version})
-    set(header ${directory}/httplib.h)
-    if(NOT EXISTS ${header})
-        file(DOWNLOAD https://raw.githubusercontent.com/yhirose/cpp-httplib/v${httplib_version}/httplib.h ${header}.new
-             STATUS status TIMEOUT 60)
-        file(SHA256 ${header}.new hash)
-        if(NOT hash STREQUAL httplib_hash)
-            message(STATUS "cpp-httplib: neither installed nor to be had (${status}); built without `serve`")
-            return()
-        endif()
-        file(RENAME ${header}.new ${header})
-    endif()
-    message(STATUS "cpp-httplib: the header ${httplib_version} that was fetched")
-    add_library(longreach_httplib INTERFACE)
-    target_include_directories(longreach_httplib SYSTEM INTERFACE ${directory})
-endfunction()
-find_httplib()
 # CUDA toolkit, cuBLASLt and NCCL (kernels/cuda and src/ranks find them when LONGREACH_CUDA is on):
 #   nvcc and the runtime compile and launch the kernels; the runtime is linked statically and needs only a driver.
 #   cuBLASLt computes matrix products, tuned for every GPU; opened when a GPU is first used.

@@ -1,13 +1,11 @@
-# cmake --install build [--prefix P]    the program, its modules, configs, documents, manual, completions
+# cmake --install build [--prefix P]    the program, its module, configs, documents, manual, completions
 # ninja -C build uninstall              removes what the last installation wrote
 # (cd build && cpack)                   a Debian package; without dpkg an archive
 include(GNUInstallDirs)
 install(TARGETS longreach RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-foreach(module longreach_http longreach_gloo)
-    if(TARGET ${module})
-        install(TARGETS ${module} LIBRARY DESTINATION ${LONGREACH_MODULES})
-    endif()
-endforeach()
+if(TARGET longreach_gloo)
+    install(TARGETS longreach_gloo LIBRARY DESTINATION ${LONGREACH_MODULES})
+endif()
 configure_file(${CMAKE_CURRENT_LIST_DIR}/install_files.cmake.in install_files.cmake @ONLY)
 install(SCRIPT ${PROJECT_BINARY_DIR}/install_files.cmake) # the last: it lists what was installed
 add_custom_target(uninstall COMMAND sh ${CMAKE_CURRENT_LIST_DIR}/uninstall.sh ${PROJECT_BINARY_DIR}/installed.txt

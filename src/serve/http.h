@@ -1,8 +1,5 @@
-// The seam between the program and longreach_http.so, which contains everything that needs cpp-httplib. The
-// program opens it for `serve` and otherwise runs without it.
-//
-// The two may link separate C++ libraries, so no exception crosses the seam in either direction. Strings and
-// functions do cross it: both sides are built together and allocate from the same C library.
+// A server of HTTP: what a request is to the program, and what an answer. http_server.cpp has the connections,
+// http_message.h what they carry.
 #pragma once
 
 #include <cstdint>
@@ -62,11 +59,7 @@ class HttpServer {
     virtual int port() const noexcept = 0;
 };
 
-// The module's one symbol, longreach_open_http: listens from its return on. `problem` says why it does not.
-using OpenHttp = void (*)(const HttpOptions& options, HttpHandler& handler,
-                          std::unique_ptr<HttpServer>& server, std::string& problem) noexcept;
-
-// Opens the module and listens. Throws an Error if there is no module or the address cannot be had.
+// Listens from its return on. Throws an Error if the address cannot be had.
 std::unique_ptr<HttpServer> open_http(const HttpOptions& options, HttpHandler& handler);
 
 }  // namespace longreach::serve

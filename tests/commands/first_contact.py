@@ -145,8 +145,6 @@ def serve(command):
     said = ""
     for line in server.stdout:
         said += line
-        if "longreach_http.so" in line:  # a build without a server says so
-            break
         if found := re.search(r"at (?:http://)?([\w.]+):(\d+)", line):
             client = http.client.HTTPConnection(found.group(1), int(found.group(2)), timeout=30)
             client.request("GET", "/v1/models")
@@ -157,7 +155,7 @@ def serve(command):
     said += server.stdout.read()
     code = server.wait()
     kill.cancel()
-    if code != 0 and "longreach_http.so" not in said:
+    if code != 0:
         problem(f"{command}: exit code {code}", said)
 
 

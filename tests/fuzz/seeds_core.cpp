@@ -220,6 +220,17 @@ std::vector<Seed> chat_templates() {
              messages}};
 }
 
+std::vector<Seed> http_requests() {
+    return {
+        {"get",
+         "\x10GET /v1/models/a%20b HTTP/1.1\r\nHost: h:1\r\nAuthorization: Bearer k\r\n\r\nGET / HTTP/1.0\r\n\r\n"},
+        {"length",
+         "\x03POST http://h/v1 HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n{}GET / HTTP/1.1\r\n\r\n"},
+        {"chunks",
+         "\x7fPOST /v1 HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: close, te\r\n\r\n2;a=b\r\n{}\r\nA\r\n"
+         "0123456789\r\n0\r\nX: y\r\n\r\n"}};
+}
+
 }  // namespace
 
 std::vector<Seed> seeds_of(std::string_view target) {
@@ -286,6 +297,7 @@ std::vector<Seed> seeds_of(std::string_view target) {
              R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"}],"name":"b"}],"logprobs":true,
                 "top_logprobs":2,"max_completion_tokens":3,"stream":true,"stream_options":{"include_usage":true}})"},
             {"detokenize", R"({"tokens":[1,2,3]})"}};
+    if (target == "http") return http_requests();
     if (target == "chat_template") return chat_templates();
     if (target == "serve_text")
         return {{"stops",

@@ -39,16 +39,14 @@ JSON
         quietly train config.json --ranks 2 --set run.name=b
         cmp runs/a/val.csv runs/b/val.csv || fail "two ranks give another loss"
     fi
-    if [ -e "$build/longreach_http.so" ]; then
-        env -i "$program" serve runs/a --port 0 >served 2>&1 &
-        local server=$!
-        until grep -q 'serving a at' served; do
-            kill -0 "$server" 2>/dev/null || fail "serve: $(cat served)"
-            sleep 0.05
-        done
-        kill "$server"
-        wait "$server" || fail "serve ended with $?: $(cat served)"
-    fi
+    env -i "$program" serve runs/a --port 0 >served 2>&1 &
+    local server=$!
+    until grep -q 'serving a at' served; do
+        kill -0 "$server" 2>/dev/null || fail "serve: $(cat served)"
+        sleep 0.05
+    done
+    kill "$server"
+    wait "$server" || fail "serve ended with $?: $(cat served)"
     cd "$home"
 }
 

@@ -88,6 +88,36 @@ TEST_CASE("http: requests are answered, several on one connection") {
     }
 }
 
+TEST_CASE("http: HTTP/1.0, HEAD and a client that waits to be told to go on") {
+    Bench bench;
+    const std::string old = bench.ask("POST /stream HTTP/1.0\r\nContent-Length: 0\r\n\r\n");
+    CHECK(old.find("Transfer-Encoding") == std::string::npos);
+    CHECK(old.ends_with("\r\n\r\npart 0;part 1;part 2;"));
+    const std::string head = bench.ask("HEAD /a HTTP/1.1\r\n" + end);
+    CHECK(head.find("Content-Length: 8\r\n") != std::string::npos);
+    CHECK(head.ends_with("\r\n\r\n"));
+    Wire wire(bench.server->port());
+    wire.send("POST /b HTTP/1.1\r\nContent-Length: 4\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n");
+    CHECK(wire.receive("\r\n\r\n").starts_with("HTTP/1.1 100 Continue\r\n"));
+    wire.send("body");
+    CHECK(wire.receive().ends_with("POST /b body"));
+    CHECK(bench.ask("POST /b HTTP/1.1\r\nContent-Length: 0\r\nExpect: more\r\n\r\n")
+              .starts_with("HTTP/1.1 417"));
+}
+
+TEST_CASE("http: requests sent at once are answered in order") {
+    Bench bench;
+    const std::string all = bench.ask(
+        "GET /a HTTP/1.1\r\nHost: x\r\n\r\nPOST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nbc"
+        "POST /d HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\ne\r\n0\r\n\r\nGET /f HTTP/1.1\r\n" +
+        end);
+    size_t at = 0;
+    for (const char* answer : {"GET /a ", "POST /b bc", "POST /d e", "GET /f "}) {
+        at = all.find(answer, at);
+        CHECK_MESSAGE(at != std::string::npos, answer);
+    }
+}
+
 TEST_CASE("http: a stream arrives in chunks and ends") {
     Bench bench;
     const std::string text = bench.ask(post("/stream", ""));
