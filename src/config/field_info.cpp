@@ -36,7 +36,7 @@ class Describer final : public Fields {
 
     void text(std::string_view name, std::string& value, Doc doc) override {
         FieldInfo& field = add(Kind::text, name, doc);
-        check_value(field, is_utf8(value), longreach::quoted(value));
+        check_text(field, value);
         field.value = value;
     }
 
@@ -44,7 +44,7 @@ class Describer final : public Fields {
         FieldInfo& field = add(Kind::texts, name, doc);
         field.value = json::Value::array();
         for (const std::string& element : value) {
-            check_value(field, is_utf8(element), longreach::quoted(element));
+            check_text(field, element);
             field.value.push(element);
         }
     }
@@ -98,7 +98,7 @@ class Describer final : public Fields {
 
   private:
     FieldInfo& add(Kind kind, std::string_view name, Doc doc) {
-        check(is_plain_name(name), "config field name {} is not plain", quoted(name));
+        if (!is_plain_name(name)) check(false, "config field name {} is not plain", quoted(name));
         for (const FieldInfo& field : into_.fields)
             check(field.name != name, "config field {} is listed twice", field.path);
         FieldInfo& field = into_.fields.emplace_back();
@@ -142,6 +142,10 @@ class Describer final : public Fields {
     template <class T>
     static void check_value(const FieldInfo& field, bool ok, const T& value) {
         check(ok, "config field {} holds {}, which its own field list refuses", field.path, value);
+    }
+
+    static void check_text(const FieldInfo& field, const std::string& value) {
+        if (!is_utf8(value)) check_value(field, false, longreach::quoted(value));
     }
 
     FieldInfo& into_;

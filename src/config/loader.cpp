@@ -37,8 +37,8 @@ bool same_value(const json::Value& written, const json::Value& held) {
 
 }  // namespace
 
-ConfigLoad::ConfigLoad(const ConfigSource& source, FieldInfo defaults)
-    : defaults_(std::move(defaults)), document_(source, defaults_, problems_) {}
+ConfigLoad::ConfigLoad(const ConfigSource& source, const FieldInfo& defaults)
+    : defaults_(defaults), document_(source, defaults_, problems_) {}
 
 void ConfigLoad::read(const Fields::Body& body) {
     Reader(document_, defaults_, problems_).read(body);

@@ -54,7 +54,8 @@ struct LoadedConfig {
 // One loading; use load_config below.
 class ConfigLoad final : public Problems {
   public:
-    ConfigLoad(const ConfigSource& source, FieldInfo defaults);
+    // `defaults` outlives this.
+    ConfigLoad(const ConfigSource& source, const FieldInfo& defaults);
 
     void read(const Fields::Body& body);
     bool clean() const { return problems_.empty(); }
@@ -80,7 +81,7 @@ class ConfigLoad final : public Problems {
                                 std::string_view other) const;
     std::vector<std::string> lines(const ProblemList& problems) const;
 
-    FieldInfo defaults_;
+    const FieldInfo& defaults_;
     ProblemList problems_, warnings_;
     Document document_;
 };
@@ -91,7 +92,8 @@ class ConfigLoad final : public Problems {
 template <class S, class Check>
 LoadedConfig<S> load_config(const ConfigSource& source, Check&& check_rules) {
     LoadedConfig<S> out{};
-    ConfigLoad load(source, describe<S>());
+    static const FieldInfo defaults = describe<S>();
+    ConfigLoad load(source, defaults);
     load.read([&](Fields& f) { out.value.fields(f); });
     if (!load.clean()) load.finish(false);
     check_acts(describe<S>(out.value), load);

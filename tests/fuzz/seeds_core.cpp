@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "base/json.h"
+#include "config/sample.h"
 #include "data/shard_fixtures.h"
 #include "ranks/channel.h"
 #include "ranks/control.h"
@@ -220,6 +221,18 @@ std::vector<Seed> chat_templates() {
              messages}};
 }
 
+std::vector<Seed> configs() {
+    return {
+        {"all",
+         R"({"base": "base.json", "run": {"name": "a", "seed": 2, "shift": 0.5}, "model": {"width": 64, "attention": {"heads": 4,
+ "gate": true, "window": {"size": 8, "tau": 1e3, "shape": "square"}}, "layouts": {"wide": {"heads": 8}}, "pattern": ["wide"]},
+ "stages": [{"steps": 3, "context": "1K"}, {}], "eval": {"every": 5, "lengths": ["2K", 64]}})" +
+             (separator + std::string(R"({"model": {"dropout": 0.1}, "eval": {"lengths": [32]}})")) +
+             separator + "model.layouts.wide.gate=true" + separator + "stages.0.steps=4" + separator +
+             "eval.lengths=2K,4K"},
+        {"none", "{}"}};
+}
+
 std::vector<Seed> http_requests() {
     return {
         {"get",
@@ -238,6 +251,7 @@ std::vector<Seed> seeds_of(std::string_view target) {
         return {{"all", "\x01{\"a\": [1, -2.5e3, true, null, \"\\u00e9\\ud83d\\ude00\"], // why\n\"b\": {}}"},
                 {"twice", "\x02{\"a\": 1, \"a\": 18446744073709551615}"},
                 {"plain", std::string(1, '\0') + "[0.1, 1e-5, \"\\\\\\n\"]"}};
+    if (target == "config") return configs();
     if (target == "safetensors") return {{"three", safetensors()}};
     if (target == "manifest")
         return {
@@ -328,8 +342,8 @@ std::vector<Seed> seeds_of(std::string_view target) {
     fail(ExitCode::internal, "no seeds for the target '{}'", target);
 }
 
-std::string dictionary_of(std::string_view) {
-    return "";
+std::string dictionary_of(std::string_view target) {
+    return target == "config" ? dictionary_of_fields(config::describe<sample::Experiment>()) : "";
 }
 
 }  // namespace longreach::fuzz

@@ -1,5 +1,3 @@
-#include <set>
-
 #include "config/field_info.h"
 #include "fuzz/seeds.h"
 #include "fuzz/target.h"
@@ -66,28 +64,19 @@ std::vector<Seed> records() {
     return {{"all", all}, {"losses", small}};
 }
 
-void add_words(const config::FieldInfo& field, std::set<std::string>& words) {
-    if (!field.name.empty()) words.insert(field.name);
-    for (const config::FieldInfo::Choice& choice : field.choices) words.insert(choice.name);
-    for (const config::FieldInfo& inner : field.fields) add_words(inner, words);
-}
-
 }  // namespace
 
 std::vector<Seed> seeds_of(std::string_view target) {
-    if (target == "config") return configs();
+    if (target == "experiment") return configs();
     if (target == "sweep") return sweeps();
     if (target == "records") return records();
     fail(ExitCode::internal, "no seeds for the target '{}'", target);
 }
 
 std::string dictionary_of(std::string_view target) {
-    std::set<std::string> words;
-    if (target == "config") add_words(config::describe<train::Experiment>(), words);
-    if (target == "sweep") add_words(config::describe<sweep::SweepConfig>(), words);
-    std::string text;
-    for (const std::string& word : words) text += fmt::format("\"\\\"{}\\\"\"\n", word);
-    return text;
+    if (target == "experiment") return dictionary_of_fields(config::describe<train::Experiment>());
+    if (target == "sweep") return dictionary_of_fields(config::describe<sweep::SweepConfig>());
+    return "";
 }
 
 }  // namespace longreach::fuzz
