@@ -101,6 +101,10 @@ class BoundLaw {
     // "the bias is -inf at t = 3 in head 1"; "": there is none. Beyond 65536 entries, samples. Takes T as `longest`.
     std::string first_not_finite(int64_t longest) const;
 
+    // Of what reads tokens, at the first values of the terms: the first n up to `longest` at which it is not finite, the sum
+    // over all keys of a query included. "": there is none, or nothing reads tokens.
+    std::string first_overflow_of_terms(int64_t longest) const;
+
     // Why a parameter is in no table; "": it is in one.
     std::string unused(size_t parameter) const;
     // Why no score up to `longest` keys changes with a parameter; "": one does.
@@ -151,6 +155,7 @@ class BoundLaw {
     }
     std::string first_not_finite(const Part& part, const Formula& f, int64_t longest) const;
     std::string first_negative_root(int64_t longest) const;
+    std::string first_sum_not_finite(int64_t longest) const;
     bool moves(const Part& part, size_t parameter, int64_t longest) const;
     std::vector<double> table(const Formula& f, Variable over, int64_t first, int64_t head,
                               int64_t count) const;

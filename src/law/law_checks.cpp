@@ -149,6 +149,33 @@ std::string BoundLaw::first_not_finite(int64_t longest) const {
     return "";
 }
 
+std::string BoundLaw::first_sum_not_finite(int64_t longest) const {
+    constexpr double most = std::numeric_limits<float>::max();
+    const bool equal = !uses(law_.between, Variable::n);  // summands, of every token
+    for (int64_t h = 0, heads = heads_of(law_.between); h < heads; ++h) {
+        const std::vector<double> summands = table(law_.between, Variable::n, 1, h, equal ? 1 : longest);
+        double sum = 0;
+        int64_t n = 0;
+        if (equal && std::abs(summands[0]) * as_double(longest) <= most) continue;
+        while (n < longest && std::abs(sum) <= most) sum += summands[equal ? 0 : static_cast<size_t>(n)], ++n;
+        if (!(std::abs(sum) <= most))
+            return fmt::format("the sum between key and query is {} over {} tokens{}", shown(sum), n,
+                               heads > 1 ? fmt::format(" in head {}", h) : "");
+    }
+    return "";
+}
+
+std::string BoundLaw::first_overflow_of_terms(int64_t longest) const {
+    if (terms_.empty()) return "";
+    for (const Part& part : parts()) {
+        if (!part.of_token) continue;
+        const std::string problem =
+            first_not_finite(part, *part.formula, uses(*part.formula, Variable::n) ? longest : 1);
+        if (!problem.empty()) return fmt::format("{} {}", part.name, problem);
+    }
+    return first_sum_not_finite(longest);
+}
+
 bool BoundLaw::moves(const Part& part, size_t parameter, int64_t longest) const {
     const Parameter& own = parameters_[parameter];
     const auto open = [&](size_t p) { return p == parameter || learns(p); };

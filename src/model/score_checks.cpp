@@ -68,6 +68,17 @@ void coarse(const LayerScore& score, const std::string& where, const std::string
     if (!problem.empty()) p.warn(path, problem + where);
 }
 
+// What reads tokens is evaluated at lengths that nobody has named yet: up to `reach`, not finite is a warning.
+void overflowing(const LayerScore& score, const std::string& where, const std::string& path, int64_t longest,
+                 config::Problems& p) {
+    constexpr int64_t reach = 65536;
+    if (longest >= reach) return;
+    const std::string problem = score.law.first_overflow_of_terms(reach);
+    if (!problem.empty())
+        p.warn(path, fmt::format("{}{} with the terms at their first values: an evaluation there fails",
+                                 problem, where));
+}
+
 std::string text_of(const AttentionConfig& attention) {
     return json::write(attention.score, json::Style::compact);
 }
@@ -102,6 +113,7 @@ void check_scores(const ModelConfig& model, const std::vector<int64_t>& lengths,
                 break;
             }
             coarse(score, s.in_layer(score), s.path + ".score", lengths, p);
+            overflowing(score, s.in_layer(score), s.path + ".score", lengths.back(), p);
             for (size_t i = 0; i < score.law.parameters().size(); ++i)
                 if (score.law.without_effect(i, lengths.back()).empty())
                     needed.emplace(text_of(s.attention), score.law.parameters()[i].name);

@@ -96,6 +96,20 @@ TEST_CASE("terms: a wrong term is blamed by its number after the formulas") {
     CHECK(law::name_problem("between") == "this is the name of a function: choose another");
 }
 
+TEST_CASE("terms: the first n at which a term overflows") {
+    const auto overflow = [](const std::string& formula, const std::string& term,
+                             const std::string& init = "0") {
+        return bound(formula, {{.name = "f", .formula = term, .init = init}}).first_overflow_of_terms(65536);
+    };
+    CHECK(overflow("z*2^(f_q*n/500)", "exp(x)") == "the factor of z is 3.40282e+38 at n = 64000");
+    CHECK(overflow("z*(1 + f_q*log(n))", "softplus(x)").empty());
+    CHECK(overflow("z + between(f)", "log_sigmoid(x)").empty());
+    CHECK(overflow("z + between(f)", "exp(x)", "80") ==
+          "the sum between key and query is 3.40305e+38 over 6142 tokens");
+    CHECK(overflow("z + f_k", "exp(x)", "90*h") == "the bias of the key is 1.2204e+39 at n = 1 in head 1");
+    CHECK(bound("z*2^(n/2)", {}).first_overflow_of_terms(65536).empty());  // first_not_finite says it
+}
+
 TEST_CASE("terms: log_sigmoid is accurate at both ends") {
     const law::Formula f = law::parse("log_sigmoid(n)", law::score_variables, {});
     law::Values v;

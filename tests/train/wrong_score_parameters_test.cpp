@@ -223,6 +223,16 @@ using Lines = std::vector<std::string>;
 
 }  // namespace
 
+TEST_CASE("scores: a term that overflows at a length that is not evaluated is a warning") {
+    const std::string terms = R"x(, "terms": {"f": "exp(x)"})x";
+    CHECK(
+        warnings(score("z*2^(f_q*n/500)", terms)) ==
+        Lines{
+            "model.attention.score (c.json:1:90): the factor of z is 3.40282e+38 at n = 64000 with the terms at their "
+            "first values: an evaluation there fails"});
+    CHECK(warnings(score("z + between(f)", terms)).empty());
+}
+
 TEST_CASE("scores: warnings about biases that f32 holds coarsely") {
     const std::string coarse =
         "from t = 205 on, f32 holds the bias only to multiples of 0.00049 (4100 at t = 205), and the weights "
