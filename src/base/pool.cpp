@@ -245,7 +245,7 @@ void Pool::live(int worker) {
     }
 }
 
-// The caller has most to do: a thread that woke up on its core, behind it, goes elsewhere.
+// The caller has most to do: a thread that woke up on its core goes elsewhere.
 void Pool::leave_core_of_caller() {
     const int core = ::sched_getcpu();
     if (own_cores_ && core >= 0 && core == caller_core_.load(std::memory_order_relaxed))

@@ -3,8 +3,8 @@
 // Items are taken one by one from an atomic counter, by the calling thread too. A thread that was descheduled before it
 // took an item costs nothing: the loop ends when all items are done, whoever did them. Only items in flight are waited
 // for, at most one per thread. A thread without work looks for some for microseconds and then sleeps. Before it does, it
-// gives its core to a thread of the same loop that waits for one: the kernel may leave that behind another program for
-// milliseconds while this core is idle. A thread that wakes up behind the caller, on its core, goes to another one.
+// gives its core to a thread of the same loop that waits for one: the kernel may let that wait for another program for
+// milliseconds while this core is idle. A thread that wakes up on the core of the caller goes to another one.
 // Affinity masks stay as they were, but for the moment of the move.
 //
 // What an item is has to follow from the problem alone, never from the number of threads: then neither that number nor

@@ -29,7 +29,7 @@ inline spdlog::level::level_enum spdlog_level(MessageLevel level) {
     return spdlog::level::info;
 }
 
-// Messages as they are, broken at the width of the terminal behind a file descriptor.
+// Messages as they are, broken at the width of the terminal of a file descriptor.
 class LineFormatter final : public spdlog::formatter {
   public:
     explicit LineFormatter(int fd) : fd_(fd) {}

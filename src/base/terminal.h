@@ -11,7 +11,7 @@
 
 namespace longreach {
 
-// Columns of the terminal behind a file descriptor: COLUMNS, or else as the system says. 0: no terminal, or not known.
+// Columns of the terminal of a file descriptor: COLUMNS, or else as the system says. 0: no terminal, or not known.
 int terminal_width(int fd);
 
 // `text` with lines of at most `width` columns, broken at spaces; 0: as it is. A word that is longer stays whole. What follows

@@ -41,7 +41,7 @@ struct BlockTable {
     std::string shortage = {};  // why there is none, if there is none
 };
 BlockTable cut_stream(const Source& source, int64_t block);
-// `begins`: where the documents of the stream begin. What a document has behind its last whole block is left out.
+// `begins`: where the documents of the stream begin. What a document has after its last whole block is left out.
 BlockTable cut_documents(const Source& source, const std::vector<uint64_t>& begins, int64_t block);
 // The tables of all sources of a stream.
 std::vector<BlockTable> cut_sources(const TokenStream& stream, BlockKind kind, int64_t block);

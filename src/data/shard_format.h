@@ -1,4 +1,4 @@
-// The parsers behind Shard::open, one per family of formats. Each fills everything of ShardInfo but the path
+// The parsers of Shard::open, one per family of formats. Each fills everything of ShardInfo but the path
 // and the sampled fingerprint, or throws an Error that names the file, the field and both values.
 #pragma once
 

@@ -39,7 +39,7 @@ struct ShardList {
     const ListedFile* find(std::string_view file) const;
 };
 
-// The names under which a tokenizer is kept beside its shards.
+// The names under which a tokenizer is kept with its shards.
 bool is_tokenizer_file(std::string_view name);
 
 }  // namespace longreach::data

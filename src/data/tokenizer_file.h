@@ -21,7 +21,7 @@ struct FileTokenizer {
     std::string description = {};                                // one line; empty for bytes
 };
 
-// The tokenizer of a file: tokenizer.json, or vocab.json with merges.txt beside it, or tiktoken's ranks; or of a
+// The tokenizer of a file: tokenizer.json, or vocab.json with merges.txt in the same directory, or tiktoken's ranks; or of a
 // directory that holds a tokenizer.json, or else a vocab.json.
 std::shared_ptr<const tokenizer::Tokenizer> load_tokenizer(const std::string& path,
                                                            const std::string& pattern = {});

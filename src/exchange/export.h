@@ -1,6 +1,6 @@
 // A checkpoint of this program in Hugging Face's layout: config.json, model.safetensors (or shards of it with an index),
 // the tokenizer's files and a model card. A model that transformers has a class for becomes one of that class
-// (stock.h), any other one of modeling_longreach.py, which is written beside it (own_form.h); what neither can
+// (stock.h), any other one of modeling_longreach.py, which is written with it (own_form.h); what neither can
 // express is refused by name.
 #pragma once
 

@@ -30,7 +30,7 @@ struct Foreign {
     std::string family;                         // "Llama", for messages
     json::Value model = json::Value::object();  // the section "model" of a config
     std::map<std::string, Place> places;  // by name of ours; "*" stands for the number of a layer in both
-    // If not empty: every tensor has our name behind this prefix, and there are no places.
+    // If not empty: every tensor has this prefix and our name, and there are no places.
     std::string prefix;
     // Ends of the names of tensors that hold no weights, such as stored masks.
     std::vector<std::string> ignored;

@@ -207,7 +207,7 @@ void place(const FrontReader& in, std::vector<GgufTensor>& tensors, uint64_t ali
         const bool inside = data <= file_bytes && tensor.begin <= file_bytes - data &&
                             tensor.bytes <= file_bytes - data - tensor.begin;
         in.refuse_unless(inside,
-                         "tensor {}: {} bytes at {} after the byte {} end behind the file, which has {}",
+                         "tensor {}: {} bytes at {} after the byte {} end beyond the file, which has {}",
                          tensor.name, tensor.bytes, tensor.begin, data, file_bytes);
         tensor.begin += data;
         in.refuse_unless(tensor.begin >= used, "tensor {} begins inside the tensor before it", tensor.name);

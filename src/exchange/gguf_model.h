@@ -18,7 +18,7 @@ Settings gguf_settings(const GgufFile& file);
 // rows of queries and keys in Llama, 1 added to the gains of Gemma.
 Weights gguf_weights(std::shared_ptr<const GgufFile> file, const Settings& settings);
 
-// tokenizer.json and the files beside it. A tokenizer that is not byte-level BPE with a known way to split words is a
+// tokenizer.json and the files that go with it. A tokenizer that is not byte-level BPE with a known way to split words is a
 // problem in the result.
 TokenizerFiles gguf_tokenizer(const GgufFile& file);
 

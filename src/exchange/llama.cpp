@@ -141,7 +141,7 @@ void read_qwen3(const Settings& s, Foreign& foreign) {
     add_llama_places(foreign);
 }
 
-// Norms behind the modules alone, and one norm over all heads of queries and of keys.
+// Norms after the modules alone, and one norm over all heads of queries and of keys.
 void read_olmo2(const Settings& s, Foreign& foreign) {
     read_shape(s, foreign, 1e-5);
     const double eps = s.number("rms_norm_eps", 1e-5);
@@ -149,7 +149,7 @@ void read_olmo2(const Settings& s, Foreign& foreign) {
     set_biases(s, attention);
     attention.set("qk", json::Value::object({{"kind", "qk_rms_full"}, {"eps", eps}}));
     foreign.model.set("attention", attention).set("init", json::Value::object({{"zero_projections", false}}));
-    foreign.model.find("norm")->set("placement", "behind");
+    foreign.model.find("norm")->set("placement", "after");
     add_llama_places(foreign);
     foreign.places["layers.*.attention_post_norm.gain"] = {
         .name = "model.layers.*.post_attention_layernorm.weight"};

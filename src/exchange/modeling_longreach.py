@@ -299,9 +299,9 @@ class Layer:
         m = self.norm(x, "attention_norm") if self.s["pre_norm"] else x
         y = self.attention(m, ids, shared, cache, start)
         x = x + (self.norm(y, "attention_post_norm") if self.s["post_norm"] else y)
-        n = x if placement == "behind" else self.norm(x, "mlp_norm")
+        n = x if placement == "after" else self.norm(x, "mlp_norm")
         y = self.mlp(n)
-        y = self.norm(y, "mlp_post_norm") if placement in ("peri", "behind") else y
+        y = self.norm(y, "mlp_post_norm") if placement in ("peri", "after") else y
         return (n if placement == "hybrid" else x) + y
 
 
@@ -340,7 +340,7 @@ class LongreachForCausalLM(PreTrainedModel, GenerationMixin):
         return at._parameters.get(last)
 
     def stream(self, ids: Tensor, cache, start: int) -> Tensor:
-        """The residual stream behind the last block [B, T, C]."""
+        """The residual stream after the last block [B, T, C]."""
         model = self.config.longreach
         x = F.embedding(ids, self.find("embedding.weight"))
         if model["positions"]:

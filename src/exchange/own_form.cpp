@@ -125,9 +125,9 @@ json::Value layer_settings(const ModelConfig& m, int64_t layer, const model::Par
         .set("output_factor", json::Value())
         .set("gate", gate_of(a, value("gate.kind"), m.width))
         .set("pre_norm",
-             a.pre_norm && placement != NormPlacement::hybrid && placement != NormPlacement::behind)
+             a.pre_norm && placement != NormPlacement::hybrid && placement != NormPlacement::after)
         .set("post_norm",
-             a.post_norm || placement == NormPlacement::peri || placement == NormPlacement::behind)
+             a.post_norm || placement == NormPlacement::peri || placement == NormPlacement::after)
         .set("value_table", m.value_embedding_of(layer));
     if (a.output_norm.kind == model::OutputNorm::position)
         s.set("output_factor", law::write(model::output_factor(m, layer).near[0], {}));

@@ -1,4 +1,4 @@
-// The files of a tokenizer beside a model, which travel with it.
+// The files of a model's tokenizer, which are copied with the model.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ TokenizerFiles find_tokenizer(const std::string& directory);
 void describe_tokenizer(TokenizerFiles& files,
                         const std::function<std::shared_ptr<const tokenizer::Tokenizer>()>& load);
 
-// With a boundary: what transformers reads beside config.json and tokenizer.json, by name.
+// With a boundary: what transformers reads with config.json and tokenizer.json, by name.
 std::vector<std::pair<std::string, json::Value>> usage_files(const TokenizerFiles& files);
 
 // tokenizer.json for a model of bytes, which has no file of its own.

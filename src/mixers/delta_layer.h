@@ -68,7 +68,7 @@ class DeltaLayer : public Mixer {
         Tensor rule;              // of the delta rule
     };
     struct Saved : Memory {
-        // [N, W]: before, in pieces behind K - 1 earlier rows, and after the convolution, then as the rule reads it
+        // [N, W]: before, in pieces after K - 1 earlier rows, and after the convolution, then as the rule reads it
         Tensor projected, convolved, qkv;
         Tensor query_inverse, key_inverse;    // f32 [N, H]
         DeltaProjection::Saved u, ub, w, z;   // before decay, beta or erase, write and gate

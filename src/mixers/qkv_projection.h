@@ -12,7 +12,7 @@ namespace longreach::model {
 class QkvProjection : public QkvHeads {
   public:
     struct Memory : QkvHeads::Memory {
-        // [N, Q] before the convolutions; projected in pieces behind K - 1 earlier rows. With convolutions.
+        // [N, Q] before the convolutions; in pieces after K - 1 earlier rows. With convolutions.
         Tensor projected, dprojected;
         // [B K, Q]: the last K projected rows of every sequence, and their convolutions; with convolutions.
         Tensor recent, convolved;

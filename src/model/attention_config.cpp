@@ -279,7 +279,7 @@ void AttentionConfig::fields(config::Fields& f) {
     f.section("gate", gate, {"gates on the attention output"});
     list_sections(*this, f);
     f.flag("pre_norm", pre_norm, {"the block's norm before attention"});
-    f.flag("post_norm", post_norm, {"a norm with a learned gain behind the output projection"});
+    f.flag("post_norm", post_norm, {"a norm with a learned gain after the output projection"});
     f.text(
         "source", source,
         {.help = "the publication that the layer follows, for a formula of your own; the methods paragraph "

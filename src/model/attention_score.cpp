@@ -468,7 +468,7 @@ LayerScore score_of(const ModelConfig& model, int64_t layer, const AttentionConf
         rethrow(e, text.stages.back().formula, text.keys.back());
     }
     s.has_row = !is_one(s.row);
-    s.has_square = l.row_square != nullptr;  // beside it the kernels read the gain, also of 1
+    s.has_square = l.row_square != nullptr;  // with it the kernels read the gain, even if it is 1
     s.has_distance = s.has_square || !is_one(s.gain) || !law::is_number(s.bias.formula, 0);
     s.has_sums = s.between.of_token || s.key.of_token;
     s.counts = law::uses(s.row.formula, law::Variable::n) || s.has_square;

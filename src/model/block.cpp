@@ -10,18 +10,18 @@ Block::Block(ParamTable& table, const ModelConfig& model, int64_t layer) {
     const std::string name = fmt::format("layers.{}.", layer);
     const AttentionConfig& attention = model.layer_attention(layer);
     const NormPlacement placement = model.norm.placement;
-    const bool hybrid = placement == NormPlacement::hybrid, alone = placement == NormPlacement::behind,
+    const bool hybrid = placement == NormPlacement::hybrid, alone = placement == NormPlacement::after,
                peri = placement == NormPlacement::peri || alone;
     mixer_residual_.width = mlp_residual_.width = model.width;
     mlp_residual_.replaces = hybrid;
     if (attention.pre_norm && !hybrid && !alone)
         mixer_residual_.before = Norm(table, name + "attention_norm", model.norm, model.width);
     if (attention.post_norm || peri)
-        mixer_residual_.behind = Norm::behind(table, name + "attention_post_norm", model.norm, model.width);
+        mixer_residual_.after = Norm::after(table, name + "attention_post_norm", model.norm, model.width);
     const MixerType& type = mixer_type(attention.mixer);
     const bool mlp = type.has_mlp;
     if (mlp && peri)
-        mlp_residual_.behind = Norm::behind(table, name + "mlp_post_norm", model.norm, model.width);
+        mlp_residual_.after = Norm::after(table, name + "mlp_post_norm", model.norm, model.width);
     if (mlp && !alone) mlp_residual_.before = Norm(table, name + "mlp_norm", model.norm, model.width);
     mixer_ = type.construct(table, model, layer);
     if (mlp) mlp_ = Mlp(table, model, layer);
@@ -60,12 +60,12 @@ Block::Saved Block::plan(Arena& arena, const std::string& name, const PassPlan& 
 
 Block::Workspace Block::plan_workspace(Arena& arena, Ops& ops, const std::vector<Block>& blocks,
                                        std::vector<Saved>& saved, const PassPlan& size) {
-    bool behind = false;
+    bool after = false;
     for (const Block& block : blocks)
-        behind = behind || block.mixer_residual_.behind || block.mlp_residual_.behind;
+        after = after || block.mixer_residual_.after || block.mlp_residual_.after;
     Workspace w;
     w.residual =
-        Residual::plan_workspace(arena, size.tokens, blocks[0].mlp_residual_.width, behind, size.training);
+        Residual::plan_workspace(arena, size.tokens, blocks[0].mlp_residual_.width, after, size.training);
     // All MLPs of a model are alike.
     const auto one = std::find_if(blocks.begin(), blocks.end(), [](const Block& b) { return bool(b.mlp_); });
     if (size.training && one != blocks.end()) w.mlp = one->mlp_->plan_workspace(arena, size.tokens);

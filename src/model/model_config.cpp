@@ -31,11 +31,11 @@ void NormConfig::fields(config::Fields& f) {
          {NormPlacement::hybrid, "hybrid",
           "y = x + Attention(x) with normed queries, keys and values, then Norm(y) + Mlp(Norm(y))",
           "of queries, keys and values and around the MLP", "zhuo2025hybridnorm"},
-         {NormPlacement::behind, "behind", "x + Norm(Module(x)), the norm with a learned gain",
+         {NormPlacement::after, "after", "x + Norm(Module(x)), the norm with a learned gain",
           "after every module"}},
         {"where a block is normalised"});
     f.number("out_gain", out_gain, {.min = -1e6, .max = 1e6},
-             {"first value of the learned gains of norms behind a module (placement peri or behind, "
+             {"first value of the learned gains of norms after a module (placement peri or after, "
               "attention.post_norm)"});
 }
 
@@ -310,18 +310,18 @@ void ModelConfig::check_layers(config::Problems& p) const {
         if (!equal_values("model.residual.value_embeddings", l, layers - residual.value_embeddings + l))
             break;
 
-    const bool alone = norm.placement == NormPlacement::behind,  // no norm before a module
+    const bool alone = norm.placement == NormPlacement::after,  // no norm before a module
         peri = norm.placement == NormPlacement::peri || alone,
                hybrid = norm.placement == NormPlacement::hybrid;
-    bool behind = peri;
-    std::string behind_path = "model.norm.placement";
+    bool after = peri;
+    std::string after_path = "model.norm.placement";
     for (int64_t l : distinct_layers()) {
         const AttentionConfig& a = layer_attention(l);
         const std::string path = layout_path(l);
         const bool values_normed = a.qk.kind == QkKind::qkv_rms_w || a.qk.kind == QkKind::qkv_ln;
-        if (a.post_norm && !behind) {
-            behind = true;
-            behind_path = path + ".post_norm";
+        if (a.post_norm && !after) {
+            after = true;
+            after_path = path + ".post_norm";
         }
         if (hybrid && a.attends() && !values_normed)
             p.add(path + ".qk.kind",
@@ -332,21 +332,20 @@ void ModelConfig::check_layers(config::Problems& p) const {
                         "model.norm.placement");
         if (peri)
             p.no_effect(path + ".post_norm",
-                        fmt::format("placement {} has a norm behind every module", alone ? "behind" : "peri"),
+                        fmt::format("placement {} has a norm after every module", alone ? "after" : "peri"),
                         "model.norm.placement");
         if (alone)
-            p.no_effect(path + ".pre_norm", "placement behind has no norm before attention",
+            p.no_effect(path + ".pre_norm", "placement after has no norm before attention",
                         "model.norm.placement");
         if (a.attends() && a.gate.kind == GateKind::sparse && width < sparse_gate_channels)
             p.add(path + ".gate.kind",
                   fmt::format("reads {} channels; width is {}", sparse_gate_channels, width), "model.width");
     }
     // The gradient of RMSNorm at 0 is 1 / sqrt(eps): the first step would move the output matrices very far.
-    if (behind && init.zero_projections)
-        p.add(behind_path, "a norm behind a module needs output matrices that do not start at zero",
+    if (after && init.zero_projections)
+        p.add(after_path, "a norm after a module needs output matrices that do not start at zero",
               "model.init.zero_projections");
-    if (!behind)
-        p.no_effect("model.norm.out_gain", "there is no norm behind a module", "model.norm.placement");
+    if (!after) p.no_effect("model.norm.out_gain", "there is no norm after a module", "model.norm.placement");
 }
 
 }  // namespace longreach::model

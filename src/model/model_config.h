@@ -14,13 +14,13 @@
 
 namespace longreach::model {
 
-enum class NormPlacement { pre, peri, hybrid, behind };
+enum class NormPlacement { pre, peri, hybrid, after };
 struct NormConfig {
     NormKind kind = NormKind::rms;
     bool gain = false;
     double eps = 1e-6;
     NormPlacement placement = NormPlacement::pre;
-    double out_gain = 1;  // initial value of the gains of norms behind a module
+    double out_gain = 1;  // initial value of the gains of norms after a module
     void fields(config::Fields& f);
 };
 

@@ -5,7 +5,7 @@ namespace longreach::model {
 Norm::Norm(ParamTable& table, const std::string& name, const NormConfig& config, int64_t width)
     : Norm(table, name, config, width, 1.0) {}
 
-Norm Norm::behind(ParamTable& table, const std::string& name, NormConfig config, int64_t width) {
+Norm Norm::after(ParamTable& table, const std::string& name, NormConfig config, int64_t width) {
     config.gain = true;
     return Norm(table, name, config, width, config.out_gain);
 }

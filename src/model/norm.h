@@ -18,8 +18,8 @@ class Norm {
 
     Norm() = default;
     Norm(ParamTable& table, const std::string& name, const NormConfig& config, int64_t width);
-    // A norm behind a module. It always has a gain, which starts at config.out_gain.
-    static Norm behind(ParamTable& table, const std::string& name, NormConfig config, int64_t width);
+    // A norm that follows a module. It always has a gain, which starts at config.out_gain.
+    static Norm after(ParamTable& table, const std::string& name, NormConfig config, int64_t width);
 
     Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
     void forward(StepContext& run, const Saved& saved, const Tensor& x) const;

@@ -9,7 +9,7 @@ namespace longreach::model {
 
 struct ParamName {
     int64_t layer = -1;     // -1: of no single layer
-    std::string_view rest;  // behind the layer; a piece of the name given
+    std::string_view rest;  // after the layer; a piece of the name given
 
     explicit ParamName(std::string_view name) : rest(name) {
         constexpr std::string_view layers = "layers.";

@@ -25,7 +25,7 @@ void keep_recent(StepContext& run, const Tensor& recent, const Tensor& rows, int
 // The rows of a pass in buffer [count - 1 + N, W]. In pieces the last rows of the piece before stand in front of them.
 Tensor behind_recent(StepContext& run, const Tensor& buffer, const Tensor& recent, int64_t count);
 
-// Rows of the sequence of an evaluation in pieces: those of a piece, behind the ones that its queries reach.
+// Rows of the sequence of an evaluation in pieces: the earlier ones that its queries reach, then its own.
 class PieceRows {
   public:
     void plan(Arena& arena, const std::string& name, int64_t width, const Reach& reach,

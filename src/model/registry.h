@@ -37,7 +37,7 @@ struct MixerType {
     std::span<const std::string_view> reads;
     bool has_mlp = true;  // an MLP follows it in its block
     std::unique_ptr<Mixer> (*construct)(ParamTable& table, const ModelConfig& model, int64_t layer);
-    // Numbers of the state that a sequence leaves behind; null: it leaves none.
+    // Numbers of the state that a sequence leaves; null: it leaves none.
     int64_t (*state)(const AttentionConfig& layout) = nullptr;
 
     std::string_view name() const { return part.word; }

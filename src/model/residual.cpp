@@ -14,16 +14,16 @@ Residual::Saved Residual::plan(Arena& arena, const std::string& name, int64_t to
     Saved saved;
     if (before) saved.before = before->plan(arena, name + "_norm", tokens);
     saved.input = before ? saved.before.y : arena.activation(name + "_input", {tokens, width});
-    if (behind) saved.behind = behind->plan(arena, name + "_post_norm", tokens);
+    if (after) saved.after = after->plan(arena, name + "_post_norm", tokens);
     return saved;
 }
 
-Residual::Workspace Residual::plan_workspace(Arena& arena, int64_t tokens, int64_t width, bool behind,
+Residual::Workspace Residual::plan_workspace(Arena& arena, int64_t tokens, int64_t width, bool after,
                                              bool training) {
     Workspace w;
-    if (behind) w.module = arena.activation("module", {tokens, width});
+    if (after) w.module = arena.activation("module", {tokens, width});
     if (training) w.dinput = arena.activation("dnorm", {tokens, width});
-    if (training && behind) w.dmodule = arena.activation("dmodule", {tokens, width});
+    if (training && after) w.dmodule = arena.activation("dmodule", {tokens, width});
     return w;
 }
 

@@ -2,7 +2,7 @@
 //
 //     x = x + module(norm(x))           pre: the plain rule
 //     x = x + norm(module(norm(x)))     peri
-//     x = x + norm(module(x))           behind
+//     x = x + norm(module(x))           after
 //     x = x + module(x)                 hybrid, attention
 //     n = norm(x), x = n + module(n)    hybrid, MLP
 //
@@ -19,21 +19,21 @@ namespace longreach::model {
 struct Residual {
     struct Saved {
         Tensor input;  // [N, C] what the module reads; with a norm, the memory of before.y
-        Norm::Saved before, behind;
+        Norm::Saved before, after;
     };
     struct Workspace {
-        Tensor module;   // [N, C] output of a module before a norm behind it
+        Tensor module;   // [N, C] output of a module, before the norm that follows it
         Tensor dinput;   // [N, C]
         Tensor dmodule;  // [N, C]
     };
 
     int64_t width = 0;
-    std::optional<Norm> before, behind;
+    std::optional<Norm> before, after;
     bool replaces = false;  // norm(x) takes the place of x
 
     Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
-    // Shared by all modules of a model. behind: some of them have a norm behind them.
-    static Workspace plan_workspace(Arena& arena, int64_t tokens, int64_t width, bool behind, bool training);
+    // Shared by all modules of a model. after: a norm follows some of them.
+    static Workspace plan_workspace(Arena& arena, int64_t tokens, int64_t width, bool after, bool training);
 
     // module(y, write, input) must compute y = or += the module's output for input.
     template <class Module>
@@ -43,11 +43,11 @@ struct Residual {
         const Tensor input = saved.input.first_rows(n);
         before ? before->forward(run, saved.before, x) : run.ops.copy(input, x);
         if (replaces) run.ops.copy(x, input);
-        if (!behind) return module(x, Write::add, input);
+        if (!after) return module(x, Write::add, input);
         const Tensor y = workspace.module.first_rows(n);
         module(y, Write::set, input);
-        behind->forward(run, saved.behind, y);
-        run.ops.add(x, saved.behind.y.first_rows(n));
+        after->forward(run, saved.after, y);
+        run.ops.add(x, saved.after.y.first_rows(n));
     }
     // dx: on entry the gradient at x after forward(), on return at x before it. module(dinput, dy, input)
     // must compute dinput = the gradient at input.
@@ -57,9 +57,9 @@ struct Residual {
         const int64_t n = run.batch.count();
         const Tensor dinput = workspace.dinput.first_rows(n);
         Tensor dy = dx;
-        if (behind) {
+        if (after) {
             dy = workspace.dmodule.first_rows(n);
-            behind->backward(run, dy, dx, saved.behind, Write::set);
+            after->backward(run, dy, dx, saved.after, Write::set);
         }
         module(dinput, dy, saved.input.first_rows(n));
         if (replaces) run.ops.add(dinput, dx);

@@ -66,7 +66,7 @@ class Transformer {
     void forward_backward(Ops& ops, const FlatParams& weights, const FlatParams& gradients,
                           const Batch& batch, float gradient_scale, ParameterTraffic* traffic = nullptr);
     // Writes losses per token to evaluation_losses() and the most likely tokens to evaluation_best().
-    // observer: may be null. at: the place of the batch in its sequence, of which it is a piece behind all earlier ones;
+    // observer: may be null. at: the place of the batch in its sequence, of which it is a piece after all earlier ones;
     // null: the batch is of whole sequences.
     void forward(Ops& ops, const FlatParams& weights, const Batch& batch, ForwardObserver* observer = nullptr,
                  const Generation* at = nullptr);
@@ -93,7 +93,7 @@ class Transformer {
     friend class Generator;  // runs the same parts with memory of its own
     struct Activations {
         Tensor x, dx;
-        Tensor unsmeared;  // [N, C] the embedding before smear, in pieces behind a row; with smear
+        Tensor unsmeared;  // [N, C] the embedding before smear, in pieces after one earlier row; with smear
         Tensor recent_embeddings, smeared;  // [2 B, C]; with smear, of sequences read in several passes
         Norm::Saved embedding_norm;
         // Of every pass through the layers, one after the other; in evaluation all in the same memory.

@@ -249,7 +249,7 @@ void drop_repeated_seeds(Collection& out) {
     out.runs = std::move(kept);
 }
 
-// Marks the runs whose validations lag behind those of their group, and notes the progress of the groups.
+// Marks the runs that have fewer validations than their group, and notes the progress of the groups.
 // concerns: whether a run has such losses at all, or will have them.
 void note_progress(Collection& out, const std::function<bool(const RunRecord&)>& concerns) {
     std::map<std::string, int64_t> newest_of;

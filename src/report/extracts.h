@@ -1,4 +1,4 @@
-// What a page shows, for files beside it.
+// What a page shows, for the files written with it.
 #pragma once
 
 #include <string>

@@ -209,7 +209,7 @@ std::vector<table::DataTable> two_ways_tables(const Collection& collection) {
 }
 
 std::string two_ways_text(const Collection& collection, const table::Terminal& terminal) {
-    constexpr std::string_view minus = "\u2212";  // of the page; the tables beside this one have '-'
+    constexpr std::string_view minus = "\u2212";  // of the page; the other tables have '-'
     std::string out;
     for (const table::DataTable& table : two_ways_tables(collection))
         out += "\n" + table::text_table(table, terminal);

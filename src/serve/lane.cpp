@@ -10,7 +10,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A prompt whose new part is longer than this share of it is read anew:
+// A prompt whose new part is longer than this share of it is read as a whole:
 // a pass over n tokens takes less time than n steps.
 constexpr int64_t prefix_gain = 8;
 

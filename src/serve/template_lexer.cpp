@@ -186,7 +186,7 @@ class Lexer {
         return 1;
     }
 
-    // The value of the string that begins here; end: behind it.
+    // The value of the string that begins here; end: the place after it.
     std::string read_string(char quote, size_t& end) const {
         std::string value;
         for (size_t i = at_ + 1; i < text_.size(); ++i) {

@@ -1,7 +1,7 @@
 // The directory that `data tokenize` and `data synth` fill with shards.
 //
 // Shards are written into the directory itself, or, where they replace others, into DIRECTORY/unfinished.new, from where
-// finish() moves them. Until then unfinished.json beside the new shards marks them, and says where the same call
+// finish() moves them. Until then unfinished.json in their directory marks the new shards, and says where the same call
 // continues. shards.json lists the files of a complete data set; only what it or the marker names is ever removed.
 #pragma once
 
@@ -23,7 +23,7 @@ struct OutputOptions {
     bool replace = false;      // the complete shards in it, or unfinished ones of another request
     uint64_t bytes = 0;        // about what will be written
     TextRequest request = {};  // hash 0: an unfinished directory cannot be continued
-    std::vector<data::KeptFile> kept = {};  // goes beside the shards
+    std::vector<data::KeptFile> kept = {};  // kept with the shards
     io::Disk* disk = &io::Disk::system();
 };
 

@@ -16,7 +16,7 @@ enum class Cuts { nowhere, before_spaces, before_spaces_and_newlines };
 //   - of the normalisers only normal forms are allowed: nothing composes with a space or a newline before it;
 //   - each splitting pattern consists of known alternatives, none of which matches across such a place or looks past
 //     it, and one of the steps makes a word end there: a pattern that matches all white space, or Metaspace;
-//   - no added token reaches across or takes the white space beside it.
+//   - no added token reaches across or takes the white space next to it.
 // Anything else: nowhere, and a document is encoded whole.
 Cuts cuts_of(const tokenizer::Definition& definition);
 

@@ -46,7 +46,7 @@ struct TokenizeResult {
 // Deterministic: the same text under the same names gives the same bytes. Memory does not grow with the text, but
 // a JSONL line is held whole, and with a tokenizer file some megabytes for each thread and what may not be cut
 // (text_cutter.h). A call that was killed or failed leaves its complete shards, if there are any, and unfinished.json;
-// the same call then continues behind them, and ends with the same shards.
+// the same call then continues after them, and ends with the same shards.
 TokenizeResult tokenize(const TokenizeOptions& options);
 
 std::string to_text(const TokenizeResult& result);  // a few lines for the console

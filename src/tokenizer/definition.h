@@ -21,7 +21,7 @@ struct AddedToken {
     int32_t id = 0;
     std::string content;
     bool single_word = false;                      // only where no word character is next to it
-    bool strip_left = false, strip_right = false;  // takes the white space beside it
+    bool strip_left = false, strip_right = false;  // takes the white space next to it
     bool normalized = false;                       // found in the normalised text, not in the original
     bool special = false;                          // controls the model, stands for no text
 };

@@ -38,7 +38,7 @@ struct CheckpointParts {
 std::string origins_beside(const std::string& config_path);
 
 // Where each value came from, as origins.json has it: "default", "derived" from other values, "a.json:3:14", "command line".
-// A value of a config that has such a file beside it has the origin that it gives.
+// A value of a config that has such a file with it has the origin that it gives.
 std::string origins_text(const std::vector<config::FieldOrigin>& origins);
 
 class RunDirectory {

@@ -19,7 +19,7 @@ void Saver::start() {
     if (session_.writes()) keep_tokenizer();
 }
 
-// The tokenizer beside the first training shard travels with the run, so that its texts can be read later.
+// The tokenizer in the directory of the first training shard is copied to the run, so that its texts can be read later.
 void Saver::keep_tokenizer() const {
     const uint64_t wanted = session_.state.data.tokenizer;
     if (wanted == 0 || session_.train_stream.shard_count() == 0) return;

@@ -79,14 +79,14 @@ Shapes shapes_of(const std::string& form, int64_t layers, bool tied, bool biases
     if (!tied) shapes["lm_head.weight"] = {11, 16};
     for (int64_t l = 0; l < layers; ++l) {
         const std::string layer = fmt::format("model.layers.{}.", l);
-        const bool wide = form == "gemma2" || form == "gemma3_text", behind = form == "olmo2";
-        if (!behind) shapes[layer + "input_layernorm.weight"] = {16};
+        const bool wide = form == "gemma2" || form == "gemma3_text", after = form == "olmo2";
+        if (!after) shapes[layer + "input_layernorm.weight"] = {16};
         shapes[layer + "post_attention_layernorm.weight"] = {16};
         if (wide) shapes[layer + "pre_feedforward_layernorm.weight"] = {16};
-        if (wide || behind) shapes[layer + "post_feedforward_layernorm.weight"] = {16};
+        if (wide || after) shapes[layer + "post_feedforward_layernorm.weight"] = {16};
         if (form == "qwen3" || form == "gemma3_text")
             shapes[layer + "self_attn.q_norm.weight"] = shapes[layer + "self_attn.k_norm.weight"] = {4};
-        if (behind) {
+        if (after) {
             shapes[layer + "self_attn.q_norm.weight"] = {16};
             shapes[layer + "self_attn.k_norm.weight"] = {8};
         }
@@ -474,8 +474,8 @@ TEST_CASE("each mistake in a GGUF file has its own message") {
                    "tensor t: a row of 33 elements is not a whole number of blocks of Q8_0, which have 32"));
     CHECK(contains(tensor(type(1) + size(8), 0, 4), "tensor t: its offset 4 is not a multiple of 32"));
     CHECK(contains(tensor(type(1) + size(8), 0, 1ull << 62),
-                   "tensor t: 32 bytes at 4611686018427387904 after the byte 64 end behind"));
-    CHECK(contains(tensor(type(1) + size(4096), 0, 0), "end behind the file"));
+                   "tensor t: 32 bytes at 4611686018427387904 after the byte 64 end beyond"));
+    CHECK(contains(tensor(type(1) + size(4096), 0, 0), "end beyond the file"));
     const std::string entry = type(1) + size(8) + type(0) + size(0);
     CHECK(contains(refusal(front(2, 0, GgufWriter::string("t") + entry + GgufWriter::string("u") + entry) +
                            std::string(99, '\0')),

@@ -116,7 +116,7 @@ OWN = {
     "code-peri": rough({"qk": {"kind": "qkv_rms_w"}, "gate": {"kind": "headwise", "doubled": False}},
                        norm={"placement": "peri", "kind": "layer", "gain": True}, init={"zero_projections": False}),
     "code-hybrid": rough({"qk": {"kind": "qkv_ln"}}, norm={"placement": "hybrid"}, mlp={"kind": "gelu"}),
-    "code-behind": rough({"qk": {"kind": "qk_rms_full"}, "bias": "all"}, positions=64, norm={"placement": "behind"},
+    "code-after": rough({"qk": {"kind": "qk_rms_full"}, "bias": "all"}, positions=64, norm={"placement": "after"},
                          mlp={"kind": "geglu_tanh", "bias": True}, init={"zero_projections": False}),
     "code-residual": rough({"qk": {"kind": "qk_l2"}}, residual={"x0": True, "unet": True, "values": "first",
                                                               "value_embeddings": 1, "backout": 2}),

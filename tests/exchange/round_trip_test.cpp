@@ -157,7 +157,7 @@ TEST_CASE("the parts that other forms brought survive a round trip, and decoding
               "norm": {"kind": "layer", "gain": true}, "mlp": {"kind": "gelu_tanh", "hidden": 20, "bias": true},
               "attention": {"heads": 2, "head_dim": 8, "bias": "all", "angle": "nope",
                             "qk": {"kind": "none"}}})",
-         R"({"layers": 2, "width": 16, "vocab_size": 23, "embedding_norm": false, "norm": {"placement": "behind"},
+         R"({"layers": 2, "width": 16, "vocab_size": 23, "embedding_norm": false, "norm": {"placement": "after"},
               "mlp": {"kind": "geglu_tanh", "hidden": 20}, "init": {"zero_projections": false},
               "attention": {"heads": 2, "kv_heads": 1, "head_dim": 8, "bias": "qkv",
                             "qk": {"kind": "qk_rms_full", "eps": 1e-5}}})"}) {

@@ -79,7 +79,7 @@ inline int64_t law_steps(const model::AttentionConfig& a) {
 inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionConfig& a) {
     int64_t steps = 0;
     const bool peri =
-        m.norm.placement == model::NormPlacement::peri || m.norm.placement == model::NormPlacement::behind;
+        m.norm.placement == model::NormPlacement::peri || m.norm.placement == model::NormPlacement::after;
     if (a.post_norm || peri) steps += 2;  // norm, gain
     if (peri) steps += 2;
     if (m.mlp.bias) steps += 2;

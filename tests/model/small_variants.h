@@ -332,8 +332,8 @@ inline std::vector<SmallModel> small_variants() {
         },
         true);
     add("geglu", [](model::ModelConfig& m) { m.mlp.kind = model::MlpKind::geglu_tanh; });
-    add("norms behind the modules alone", [](model::ModelConfig& m) {
-        m.norm.placement = model::NormPlacement::behind;
+    add("norms after the modules alone", [](model::ModelConfig& m) {
+        m.norm.placement = model::NormPlacement::after;
         m.norm.out_gain = 0.7;
         m.attention.qk = {model::QkKind::qk_rms_full, 0.01};
     });

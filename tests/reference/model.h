@@ -138,7 +138,7 @@ class Model {
         const model::AttentionConfig& a = attention_of(config_, layer);
         const model::NormPlacement placement = config_.norm.placement;
         const bool hybrid = placement == model::NormPlacement::hybrid,
-                   alone = placement == model::NormPlacement::behind,
+                   alone = placement == model::NormPlacement::after,
                    peri = placement == model::NormPlacement::peri || alone;
         const bool pre_norm = a.pre_norm && !hybrid && !alone;
         const Rows read = pre_norm ? norm(x, name + "attention_norm") : x;
@@ -160,11 +160,11 @@ class Model {
         return x;
     }
 
-    // The norm of the blocks and of the head; layer norm is the RMS norm of the centred row. A norm behind a
+    // The norm of the blocks and of the head; layer norm is the RMS norm of the centred row. A norm after a
     // module always has a gain.
-    Rows norm(const Rows& x, const std::string& name, bool behind = false) const {
+    Rows norm(const Rows& x, const std::string& name, bool after = false) const {
         Rows y;
-        const bool layer_norm = config_.norm.kind == NormKind::layer, gain = config_.norm.gain || behind;
+        const bool layer_norm = config_.norm.kind == NormKind::layer, gain = config_.norm.gain || after;
         for (Row row : x) {
             row = rms_norm(layer_norm ? centred(row) : row, T(config_.norm.eps));
             if (gain)

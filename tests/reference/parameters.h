@@ -81,7 +81,7 @@ inline std::vector<Parameter> parameters(const model::ModelConfig& m) {
     ParameterList to(m);
     const int64_t width = m.width;
     const bool layer_norm = m.norm.kind == NormKind::layer;
-    const bool alone = m.norm.placement == model::NormPlacement::behind;
+    const bool alone = m.norm.placement == model::NormPlacement::after;
     const bool peri = m.norm.placement == model::NormPlacement::peri || alone;
     const bool hybrid = m.norm.placement == model::NormPlacement::hybrid;
 

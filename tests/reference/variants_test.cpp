@@ -193,7 +193,7 @@ TEST_CASE("reference: variants at their limits") {
         check_same(rms, p, unit, p, 1e-9);
     }
     SUBCASE("placements") {
-        // A norm behind attention alone, or behind both: with gains of zero the module is not there.
+        // A norm after attention alone, or after both: with gains of zero the module is not there.
         model::ModelConfig c =
             changed([](model::ModelConfig& x) { x.norm.placement = model::NormPlacement::peri; });
         Params<double> q = random_params(c), silent = p;

@@ -212,13 +212,13 @@ TEST_CASE("wrong variants: modules and the residual stream") {
          "eval.rope.kind (c.json:1:112): stick-breaking attention has no far pairs with angles of their own; "
          "see model.attention.normaliser (c.json:1:66)"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"post_norm": true}}})",
-         "model.attention.post_norm (c.json:1:65): a norm behind a module needs output matrices that do not "
+         "model.attention.post_norm (c.json:1:65): a norm after a module needs output matrices that do not "
          "start at zero; see model.init.zero_projections (default)"},
         {R"({"stages": [{"steps": 1}], "model": {"norm": {"placement": "peri"}}})",
-         "model.norm.placement (c.json:1:60): a norm behind a module needs output matrices that do not start "
+         "model.norm.placement (c.json:1:60): a norm after a module needs output matrices that do not start "
          "at zero; see model.init.zero_projections (default)"},
         {R"({"stages": [{"steps": 1}], "model": {"norm": {"placement": "peri"}, "init": {"zero_projections": false}, "attention": {"post_norm": true}}})",
-         "model.attention.post_norm (c.json:1:133): has no effect: placement peri has a norm behind every "
+         "model.attention.post_norm (c.json:1:133): has no effect: placement peri has a norm after every "
          "module; see model.norm.placement (c.json:1:60)"},
         {R"({"stages": [{"steps": 1}], "model": {"norm": {"placement": "hybrid"}}})",
          "model.attention.qk.kind (default): placement hybrid has no norm before attention; qk.kind must be "
@@ -227,7 +227,7 @@ TEST_CASE("wrong variants: modules and the residual stream") {
          "model.attention.pre_norm (c.json:1:123): has no effect: placement hybrid has no norm before "
          "attention; see model.norm.placement (c.json:1:60)"},
         {R"({"stages": [{"steps": 1}], "model": {"norm": {"out_gain": 0.5}}})",
-         "model.norm.out_gain (c.json:1:59): has no effect: there is no norm behind a module; see "
+         "model.norm.out_gain (c.json:1:59): has no effect: there is no norm after a module; see "
          "model.norm.placement (default)"},
         {R"({"stages": [{"steps": 1}], "model": {"width": 8, "attention": {"gate": {"kind": "sparse"}}}})",
          "model.attention.gate.kind (c.json:1:81): reads 12 channels; width is 8; see model.width "

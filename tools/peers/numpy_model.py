@@ -109,15 +109,15 @@ class Model:
 
     def block(self, x: Array, layer: int, name: str) -> Array:
         layout, placement = self.layout(layer), self.model["norm"]["placement"]
-        bare = placement in ("hybrid", "behind") or not layout["pre_norm"]
-        behind = placement in ("peri", "behind")
+        bare = placement in ("hybrid", "after") or not layout["pre_norm"]
+        after = placement in ("peri", "after")
         y = self.attention(x if bare else self.norm(x, name + "attention_norm"), layer, layout)
-        if behind or layout["post_norm"]:
+        if after or layout["post_norm"]:
             y = self.norm(y, name + "attention_post_norm", gain=True)
         x = x + y
-        n = x if placement == "behind" else self.norm(x, name + "mlp_norm")
+        n = x if placement == "after" else self.norm(x, name + "mlp_norm")
         y = self.mlp(n, name + "mlp.")
-        if behind:
+        if after:
             y = self.norm(y, name + "mlp_post_norm", gain=True)
         return (n if placement == "hybrid" else x) + y
 
