@@ -200,6 +200,12 @@ class Protocol {
             if (problem.status > 0) put(connection, head, plain_error(problem.status, problem.message), true);
             return false;
         }
+        bool close = head.close;
+        return put(connection, head, answer_of(connection, head, close), close) && !close;
+    }
+    // The request and its body are gone when it returns. close: becomes true if the body was not read to its end, which
+    // would be taken for the next request.
+    HttpAnswer answer_of(Connection& connection, const HttpHead& head, bool& close) {
         HttpRequest request{head.method,
                             head.path,
                             head.value("host"),
@@ -207,30 +213,29 @@ class Protocol {
                             head.value("origin"),
                             head.value("sec-fetch-site"),
                             {}};
-        HeldBody held(bodies_, options_.bodies);
-        // After an answer to a request whose body was not read, what follows would be taken for a request.
-        const auto refuse = [&](HttpAnswer&& answer) {
-            handler_.refused(request, answer.status);
-            put(connection, head, std::move(answer), true);
-            return false;
-        };
         HttpBodyEnd end;
-        if (HttpAnswer answer = problem_of(head, request, end); answer.status >= 400)
-            return refuse(std::move(answer));
-        if (HttpAnswer answer = handler_.head(request); answer.status >= 400)
-            return put(connection, head, std::move(answer), true), false;
-        if (HttpAnswer answer = problem_of_body(head, end); answer.status >= 400)
-            return refuse(std::move(answer));
-        if (head.method == "POST")
-            if (HttpAnswer answer = read(connection, head, end, held, request.body); answer.status >= 400)
-                return refuse(std::move(answer));
-        return put(connection, head, handler_.handle(request, connection), head.close) && !head.close;
+        HttpAnswer problem = problem_of(head, request, end);
+        if (problem.status < 400) {
+            if (HttpAnswer answer = handler_.head(request); answer.status >= 400) {
+                close = true;
+                return answer;
+            }
+            problem = problem_of_body(head, end);
+        }
+        HeldBody held(bodies_, options_.bodies);
+        if (problem.status < 400 && head.method == "POST")
+            problem = read(connection, head, end, held, request.body);
+        if (problem.status < 400) return handler_.handle(request, connection);
+        close = true;
+        handler_.refused(request, problem.status);
+        return problem;
     }
+    // In all of these a status below 400 is no problem.
     HttpAnswer problem_of(const HttpHead& head, const HttpRequest& request, HttpBodyEnd& end) const {
         if (const HttpProblem problem = body_end(head, end); problem)
             return plain_error(problem.status, problem.message);
         if (head.find("range") != nullptr)
-            return plain_error(416, "answers are made anew and have no ranges: leave out Range");
+            return plain_error(416, "answers are generated and have no ranges: leave out Range");
         if (request.path.size() > longest_path) return plain_error(404, "no such path");
         return {};
     }
@@ -268,7 +273,7 @@ class Protocol {
         return {};
     }
     // False if the answer was not sent whole.
-    static bool put(Connection& connection, const HttpHead& head, HttpAnswer&& answer, bool close) {
+    static bool put(Connection& connection, const HttpHead& head, HttpAnswer answer, bool close) {
         const bool empty = head.method == "HEAD";
         if (!answer.stream) {
             const std::string text = answer_head(answer.status, answer.type, answer.body.size(), head, close);

@@ -30,6 +30,13 @@ class Echo final : public HttpHandler {
                         for (int i = 0; i < 3; ++i) to.write("part " + std::to_string(i) + ";");
                         return all;
                     }};
+        if (request.path == "/begun")
+            return {.stream = [](HttpClient& to) {
+                to.write("begun");
+                for (int i = 0; i < 500 && !to.gone(); ++i)
+                    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                return false;
+            }};
         if (request.path == "/wait") {
             for (int i = 0; i < 500 && !client.gone(); ++i)
                 std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -317,6 +324,14 @@ TEST_CASE("http: the bodies of all connections share one memory") {
         text = bench.ask(post("/b", std::string(9000, 'a')));
     }
     CHECK(text.starts_with("HTTP/1.1 200"));
+}
+
+TEST_CASE("http: a request's body is gone when its answer begins") {
+    Bench bench({.body = 10000, .bodies = 15000, .connections = 8, .seconds = 20});
+    Wire first(bench.server->port());
+    first.send(post("/begun", std::string(9000, 'a')));
+    CHECK(first.receive("begun").starts_with("HTTP/1.1 200"));
+    CHECK(bench.ask_at_once(post("/b", std::string(9000, 'a'))).starts_with("HTTP/1.1 200"));
 }
 
 TEST_CASE("http: an answer that is cut off has no end") {
