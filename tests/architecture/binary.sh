@@ -24,6 +24,7 @@ grep -q 'GNU_RELRO' <<<"$segments" || violation "no GNU_RELRO segment (-z relro)
 grep -q 'BIND_NOW\|FLAGS_1.*NOW' <<<"$dynamic" || violation "symbols are bound late, so RELRO is partial (-z now)"
 grep -q 'GNU_STACK.* RW ' <<<"$segments" || violation "the stack is executable"
 grep -q '__stack_chk_fail' <<<"$symbols" || violation "no stack protector (-fstack-protector-strong)"
+grep -aq '__n < this->size()' "$program" || violation "no assertions of the C++ library (-D_GLIBCXX_ASSERTIONS)"
 grep -q '_chk@' <<<"$symbols" || violation "no checked library calls (-D_FORTIFY_SOURCE)"
 if grep 'R.\?PATH' <<<"$dynamic" | sed 's/.*\[\(.*\)\].*/\1/' | tr : '\n' | grep -qv '^\$ORIGIN\(/\|$\)'; then
     violation "libraries are looked for at a path of the build machine"
