@@ -86,11 +86,12 @@ std::string comparison_chart(const Collection& collection, const table::Terminal
             high = std::max(high, loss);
         }
     if (!std::isfinite(low)) low = high = 0;  // every run diverged: empty axes
-    if (!(high > low)) high = low + 1;
+    if (!(high > low)) high = low + std::max(1.0, std::abs(low));
 
     std::vector<std::string> canvas(height, std::string(lengths.size() * column, ' '));
     const auto row_of = [&](double loss) {
-        return static_cast<size_t>(std::lround((high - loss) / (high - low) * (height - 1)));
+        const double down = (high - loss) / (high - low);  // not a number where a difference is beyond f64
+        return static_cast<size_t>(std::lround((down > 0 ? std::min(down, 1.0) : 0) * (height - 1)));
     };
     std::string legend;
     for (size_t i = 0; i < runs.size(); ++i) {

@@ -230,7 +230,7 @@ TEST_CASE("report: the chart draws every run inside its frame, whatever the loss
     CHECK(contains(plain, "*"));  // where both have the same loss
     CHECK(contains(plain, "A one"));
     for (const double odd : {static_cast<double>(NAN), static_cast<double>(INFINITY),
-                             -static_cast<double>(INFINITY), 1e300, -1e300, 0.0}) {
+                             -static_cast<double>(INFINITY), 1e300, -1e300, 1.7e308, -1.7e308, 0.0}) {
         for (const auto& text : {chart({{16, odd}, {64, 2}}, {{16, 1}, {64, odd}}),
                                  chart({{16, odd}}, {{16, odd}}), chart({{16, odd}}, {{64, odd}})}) {
             CHECK(contains(text, "context"));
