@@ -41,7 +41,7 @@ class HttpReader {
     int64_t allowed_ = 0;
 };
 
-// Why a request is refused. Status 0: it is not.
+// Why a request is refused. Status 0: it is accepted.
 struct HttpProblem {
     int status = 0;
     const char* message = "";

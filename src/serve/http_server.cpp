@@ -230,7 +230,7 @@ class Protocol {
         handler_.refused(request, problem.status);
         return problem;
     }
-    // In all of these a status below 400 is no problem.
+    // Of these three, an answer with a status below 400 says that nothing is wrong.
     HttpAnswer problem_of(const HttpHead& head, const HttpRequest& request, HttpBodyEnd& end) const {
         if (const HttpProblem problem = body_end(head, end); problem)
             return plain_error(problem.status, problem.message);

@@ -52,7 +52,7 @@ std::string understood(std::string_view bytes, size_t size) {
         holds(head.method == "POST" || body.empty(), "a body where there is none");
         // In pieces, more of a body that is too large may have arrived before it is refused.
         all += whole ? "\n" + body + "\n" : body.size() > 1000 ? "large" : "cut";
-        all += serve::answer_head(200, "text/plain", body.size(), head, !more);
+        all += serve::answer_head(200, "text/plain", whole ? body.size() : 0, head, !more);
     }
     return all;
 }

@@ -80,7 +80,8 @@ TEST_CASE("http_message: the head of a request") {
     CHECK(!head.close);
 }
 
-TEST_CASE("http_message: what is no head of HTTP/1.1, or reads in two ways, is refused") {
+TEST_CASE(
+    "http_message: heads that break the grammar or that two programs may read differently are refused") {
     const std::string end = "\r\n\r\n";
     for (const char* line :
          {"GET", "GET /a", "GET  HTTP/1.1", "GET a HTTP/1.1", "GET /a b HTTP/1.1", "G(T /a HTTP/1.1",
