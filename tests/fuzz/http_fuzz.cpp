@@ -1,30 +1,16 @@
 // Requests over HTTP one after the other, as a connection gives them to the server: in pieces of any size, which must
 // not matter. The first byte is the size of the pieces.
 #include "fuzz/target.h"
-#include "serve/http_message.h"
+#include "serve/http_pieces.h"
 
 using namespace longreach;
 using namespace longreach::fuzz;
 
 namespace {
 
-class Pieces final : public serve::HttpBytes {
-  public:
-    Pieces(std::string_view bytes, size_t size) : bytes_(bytes), size_(size) {}
-    std::string_view more() override {
-        const std::string_view piece = bytes_.substr(0, size_);
-        bytes_.remove_prefix(piece.size());
-        return piece;
-    }
-
-  private:
-    std::string_view bytes_;
-    size_t size_;
-};
-
 // What a server understands of the bytes, and what it refuses.
 std::string understood(std::string_view bytes, size_t size) {
-    Pieces pieces(bytes, size);
+    test::Pieces pieces(bytes, size);
     serve::HttpReader reader(pieces);
     std::string all;
     for (bool more = true; more;) {

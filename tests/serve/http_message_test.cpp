@@ -3,26 +3,14 @@
 
 #include <doctest/doctest.h>
 
+#include "serve/http_pieces.h"
+
 using namespace longreach::serve;
 
 namespace {
 
-class Bytes final : public HttpBytes {
-  public:
-    Bytes(std::string_view all, size_t piece) : all_(all), piece_(piece) {}
-    std::string_view more() override {
-        const std::string_view next = all_.substr(0, piece_);
-        all_.remove_prefix(next.size());
-        return next;
-    }
-
-  private:
-    std::string_view all_;
-    size_t piece_;
-};
-
 HttpProblem head_of(std::string_view text, HttpHead& head, int64_t allowed = 32 << 10) {
-    Bytes bytes(text, 7);
+    longreach::test::Pieces bytes(text, 7);
     HttpReader reader(bytes);
     reader.allow(allowed);
     return read_head(reader, head);
@@ -37,7 +25,7 @@ struct Body {
     std::string text, rest;
 };
 Body body_of(const std::string& text, HttpBodyEnd end) {
-    Bytes bytes(text, 3);
+    longreach::test::Pieces bytes(text, 3);
     HttpReader reader(bytes);
     Body body;
     body.whole = read_body(reader, end, [&](std::string_view piece) {
