@@ -53,11 +53,13 @@ struct DeltaSpec {
     int64_t key_dim = 0, value_dim = 0;          // d, e: channels of a head's keys and values
     float query_scale = 1.0f, key_scale = 1.0f;  // factors of q and k where they are read
     bool continues = false;                      // the first state is read instead of zero
-    bool additive = false;                       // u = beta v: values are added, nothing is corrected
-    Tensor doc_start{};                          // i32 [B, T]: states start from zero there; empty: only at 0
-    Tensor erase{};        // [N, H*d]: keys that read the state, times key_scale; empty: k
-    Tensor derase{};       // the gradient there, written by the backward pass
-    int64_t segments = 0;  // of a sequence that a GPU goes through at once, at most; 0: by the shape
+    // A sequence starts from the last state of the one before it in the batch, where gradients end; a CPU only.
+    bool chained = false;
+    bool additive = false;  // u = beta v: values are added, nothing is corrected
+    Tensor doc_start{};     // i32 [B, T]: states start from zero there; empty: only at 0
+    Tensor erase{};         // [N, H*d]: keys that read the state, times key_scale; empty: k
+    Tensor derase{};        // the gradient there, written by the backward pass
+    int64_t segments = 0;   // of a sequence that a GPU goes through at once, at most; 0: by the shape
 };
 // Chunks of a sequence.
 inline constexpr int64_t delta_chunks(int64_t length) {

@@ -312,7 +312,8 @@ class Ops : public Planner {
     // o, v [N, H*e]; q, k [N, H*d]; decay f32 [N, H] or [N, H*d], at most 0; beta f32 [N, H].
     // states f32 [B * chunks * H, d*e]: S before every chunk of delta_chunk positions; empty: not saved.
     // state f32 [B*H, d*e]: S after the last position; read before the first if spec.continues; may be empty. On a CPU a
-    // sequence that continues may have documents, and the first of them may begin at a negative position.
+    // sequence that continues may have documents, and the first of them may begin at a negative position; with
+    // spec.chained the first position of a sequence reads the state of the one before, also where a document begins there.
     // workspace: delta_workspace(spec, false) bytes, contents irrelevant.
     virtual void do_delta_rule(Tensor o, Tensor states, Tensor state, Tensor workspace, const Tensor& q,
                                const Tensor& k, const Tensor& v, const Tensor& decay, const Tensor& beta,

@@ -3,7 +3,7 @@
 //   q, k [N, H*d], v, o [N, H*e]; per position and head 6 d e FLOPs with the state and 128 (d + e) within the chunk.
 //
 // Sums have the order of matrix products over d, then over the positions of a chunk; states are f32. A chunk is cut at
-// the starts of documents. Parallel over (sequence, head), each of which is one chain of chunks.
+// the starts of documents. Parallel over (sequence, head), each of which is one chain of chunks; over heads where sequences are chained.
 #include <algorithm>
 #include <type_traits>
 
@@ -29,13 +29,12 @@ void CpuOps::do_delta_rule(Tensor o, Tensor states, Tensor state, Tensor workspa
           "delta rule: states {}x{}", states.rows(), states.cols());
     check(state ? state.rows() == spec.batch * heads && state.cols() == size : !spec.continues,
           "delta rule: a state {}x{}", state.rows(), state.cols());
+    check(!spec.chained || !spec.continues, "delta rule: sequences that are chained and continue");
     const int64_t floats = delta_forward_floats(spec);
     check(workspace.bytes() >= threads_ * floats * 4, "delta rule: a workspace of {} bytes",
           workspace.bytes());
-    pool_.run(spec.batch * heads, [&](int64_t item, int thread) {
-        const int64_t sequence = item / heads, head = item % heads, first = sequence * length;
-        DeltaMemory memory{workspace.f32() + thread * floats};
-        DeltaTile tile(memory, spec, by_channel, scratch_of(thread), products_);
+    const auto read = [&](DeltaTile& tile, int64_t sequence, int64_t head) {
+        const int64_t first = sequence * length, item = sequence * heads + head;
         const DeltaInputs in{{q, first, head * d},
                              {k, first, head * d},
                              {v, first, head * e},
@@ -47,8 +46,9 @@ void CpuOps::do_delta_rule(Tensor o, Tensor states, Tensor state, Tensor workspa
         const int32_t* doc_start = spec.doc_start ? spec.doc_start.i32() + first : nullptr;
         float* kept = state ? state.f32() + item * state.row_stride : nullptr;
         if (spec.continues) std::copy_n(kept, size, tile.state);
+        const bool carries = delta_carries(spec, sequence, doc_start);
         for (int64_t begin = 0; begin < length; begin += tile.rows) {
-            const DeltaPiece piece = delta_piece(begin, length, doc_start, spec.continues);
+            const DeltaPiece piece = delta_piece(begin, length, doc_start, carries);
             if (piece.fresh) std::fill_n(tile.state, size, 0.0f);
             if (states && begin % delta_chunk == 0)
                 std::copy_n(tile.state, size,
@@ -61,6 +61,12 @@ void CpuOps::do_delta_rule(Tensor o, Tensor states, Tensor state, Tensor workspa
             tile.advance();
         }
         if (kept) std::copy_n(tile.state, size, kept);
+    };
+    pool_.run(spec.chained ? heads : spec.batch * heads, [&](int64_t item, int thread) {
+        DeltaMemory memory{workspace.f32() + thread * floats};
+        DeltaTile tile(memory, spec, by_channel, scratch_of(thread), products_);
+        const int64_t first = spec.chained ? 0 : item / heads, end = spec.chained ? spec.batch : first + 1;
+        for (int64_t sequence = first; sequence < end; ++sequence) read(tile, sequence, item % heads);
     });
 }
 

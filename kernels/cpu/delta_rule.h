@@ -29,14 +29,18 @@ struct DeltaPiece {
     bool fresh;  // the state is zero
 };
 
+// Whether a sequence starts from a state that is not zero.
+inline bool delta_carries(const DeltaSpec& spec, int64_t sequence, const int32_t* doc_start) {
+    return (spec.chained && sequence > 0) || (spec.continues && !(doc_start && doc_start[0] == 0));
+}
+
 // The piece at `begin` of a sequence of `length` positions.
-inline DeltaPiece delta_piece(int64_t begin, int64_t length, const int32_t* doc_start, bool continues) {
+inline DeltaPiece delta_piece(int64_t begin, int64_t length, const int32_t* doc_start, bool carries) {
     int64_t end = (begin / delta_chunk + 1) * delta_chunk;
     if (end > length) end = length;
-    if (doc_start == nullptr) return {begin, end - begin, begin == 0 && !continues};
-    for (int64_t i = begin + 1; i < end; ++i)
+    for (int64_t i = begin + 1; doc_start && i < end; ++i)
         if (doc_start[i] == i) end = i;
-    return {begin, end - begin, doc_start[begin] == begin};
+    return {begin, end - begin, begin == 0 ? !carries : doc_start && doc_start[begin] == begin};
 }
 
 struct DeltaProduct {

@@ -315,16 +315,17 @@ void CpuOps::do_delta_rule_backward(Tensor dq, Tensor dk, Tensor dv, Tensor ddec
                              static_cast<bool>(beta)};
         const HeadRows outer(dout, first, head * e);
         const int32_t* doc_start = spec.doc_start ? spec.doc_start.i32() + first : nullptr;
+        const bool carries = delta_carries(spec, sequence, doc_start);
         std::fill_n(tile.dstate, size, 0.0f);
         for (int64_t chunk = chunks - 1; chunk >= 0; --chunk) {
             DeltaPiece pieces[delta_chunk];
             int64_t count = 0;
             const int64_t end = smaller((chunk + 1) * delta_chunk, length);
             for (int64_t at = chunk * delta_chunk; at < end; at += pieces[count++].rows)
-                pieces[count] = delta_piece(at, length, doc_start, false);
+                pieces[count] = delta_piece(at, length, doc_start, carries);
             while (count-- > 0) {
                 const DeltaPiece& piece = pieces[count];
-                // A piece that does not begin a chunk begins a document.
+                // A piece that does not begin a chunk begins a document. Gradients end where a sequence begins.
                 if (piece.fresh)
                     std::fill_n(tile.state, size, 0.0f);
                 else

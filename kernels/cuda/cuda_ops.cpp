@@ -361,7 +361,7 @@ class CudaOps final : public Ops {
     void do_delta_rule(Tensor o, Tensor states, Tensor state, Tensor workspace, const Tensor& q,
                        const Tensor& k, const Tensor& v, const Tensor& decay, const Tensor& beta,
                        const DeltaSpec& spec) override {
-        check(!spec.erase, "keys that erase on a GPU");
+        check(!spec.erase && !spec.chained, "keys that erase or chained sequences on a GPU");
         cuda::delta_rule(o, {.of_chunks = states, .last = state}, workspace,
                          {.q = q, .k = k, .v = v, .decay = decay, .beta = beta}, spec, stream());
     }
@@ -369,7 +369,7 @@ class CudaOps final : public Ops {
                                 Tensor workspace, const Tensor& dout, const Tensor& states, const Tensor& q,
                                 const Tensor& k, const Tensor& v, const Tensor& decay, const Tensor& beta,
                                 const DeltaSpec& spec) override {
-        check(!spec.erase, "keys that erase on a GPU");
+        check(!spec.erase && !spec.chained, "keys that erase or chained sequences on a GPU");
         cuda::delta_rule_backward({.q = dq, .k = dk, .v = dv, .decay = ddecay, .beta = dbeta}, workspace,
                                   dout, states, {.q = q, .k = k, .v = v, .decay = decay, .beta = beta}, spec,
                                   stream());

@@ -30,9 +30,9 @@ int64_t state_numbers(const AttentionConfig& layout) {
 }
 
 constexpr std::string_view delta_fields[] = {".delta.value_dim", ".delta.conv", ".delta.additive",
-                                             ".delta.negative_eigenvalues"};
+                                             ".delta.negative_eigenvalues", ".delta.start"};
 constexpr std::string_view erasing_fields[] = {".delta.value_dim", ".delta.conv",
-                                               ".delta.negative_eigenvalues"};
+                                               ".delta.negative_eigenvalues", ".delta.start"};
 
 constexpr MixerType delta_rows[] = {
     {.help = "Gated DeltaNet: a state of head_dim x value_dim per head that decays and is corrected by the "
@@ -71,6 +71,10 @@ std::span<const MixerType> delta_mixers() {
     return delta_rows;
 }
 
+bool passes_states(const AttentionConfig& layout) {
+    return reads(layout, ".delta.start") && layout.own<DeltaConfig>().start == StateStart::previous;
+}
+
 void DeltaConfig::fields(config::Fields& f) {
     f.integer("value_dim", value_dim, {.min = 0, .max = 512},
               {"channels of a head's values; head_dim are those of its keys; 0: head_dim"});
@@ -89,6 +93,13 @@ void DeltaConfig::fields(config::Fields& f) {
          .acts = config::unless("additive", "true"),
          .words = "states whose transitions have negative eigenvalues",
          .sources = "grazzi2024negative"});
+    f.choice<StateStart>(
+        "start", start,
+        {{StateStart::zero, "zero"},
+         {StateStart::previous, "previous",
+          "the state that the sequence before it in the same micro-batch left, through which no gradient goes",
+          "states passed on from sequence to sequence in training", "buitrago2025"}},
+        {.help = "state from which a sequence starts in training; on a CPU only"});
 }
 
 DeltaProjection::DeltaProjection(ParamTable& table, const ModelConfig& model, const std::string& name,
@@ -144,6 +155,7 @@ DeltaLayer::DeltaLayer(ParamTable& table, const ModelConfig& model, int64_t laye
     heads_ = config.heads;
     key_dim_ = config.head_dim;
     value_dim_ = delta.value_channels(key_dim_);
+    chained_ = delta.start == StateStart::previous;
     additive_ = delta.additive && kind != DeltaKind::gdn2;
     beta_max_ = delta.negative_eigenvalues && !additive_ ? 2 : 1;
     conv_size_ = delta.conv;
@@ -291,6 +303,14 @@ DeltaSpec DeltaLayer::rule(int64_t batch, int64_t length) const {
     return spec;
 }
 
+DeltaSpec DeltaLayer::rule_of(const StepContext& run) const {
+    DeltaSpec spec = rule(run.batch.sequences, run.batch.length);
+    spec.doc_start = run.batch.doc_start;
+    spec.continues = run.position() > 0;
+    spec.chained = chained_ && run.training;
+    return spec;
+}
+
 Tensor DeltaLayer::convolve(StepContext& run, const Saved& saved, const Tensor& xn) const {
     const int64_t n = run.batch.count();
     const Tensor projected = behind_recent(run, saved.projected, saved.cache.recent, conv_ ? conv_size_ : 1);
@@ -328,9 +348,7 @@ void DeltaLayer::forward(StepContext& run, const Memory& memory, Tensor y, Write
         run.ops.gate(erase, ub, k, beta_max_);
         run.ops.gate(v, write_.forward(run, s.w, xn), values_of(qkv), 1.0f);
     }
-    DeltaSpec spec = rule(run.batch.sequences, run.batch.length);
-    spec.doc_start = run.batch.doc_start;
-    spec.continues = run.position() > 0;
+    DeltaSpec spec = rule_of(run);
     spec.erase = erase;
     Tensor states, state;
     if (run.training) states = s.states.first_rows(spec.batch * delta_chunks(spec.length) * heads_);
@@ -364,8 +382,7 @@ void DeltaLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, const 
     const Tensor ddecay = w.ddecay.shaped({n, decay_.width()}), dbeta = w.dbeta.first_rows_if_any(n);
     const Tensor du = w.du.shaped({n, decay_.width()}), dub = w.dub.shaped({n, beta_.width()});
     const Tensor dv = values_of(dqkv), dwrite = w.dw.first_rows_if_any(n);
-    DeltaSpec spec = rule(run.batch.sequences, run.batch.length);
-    spec.doc_start = run.batch.doc_start;
+    DeltaSpec spec = rule_of(run);
     if (erases()) {
         spec.erase = s.erase.first_rows(n);
         spec.derase = w.derase.shaped({n, key_width()});

@@ -40,17 +40,22 @@ class DeltaProjection {
     ParamRef matrix_, down_;
 };
 
+// The state that a sequence of a training pass starts from: zero, or what the sequence before it in the pass left.
+enum class StateStart { zero, previous };
+
 struct DeltaConfig {
     int64_t value_dim = 0;  // channels of a head's values; 0: head_dim
     int64_t conv = 4;       // positions K of the short convolution; 0: none
     bool additive = false;  // values are added to the state, which is not corrected
     bool negative_eigenvalues = false;
+    StateStart start = StateStart::zero;
     void fields(config::Fields& f);
     int64_t value_channels(int64_t head_dim) const { return value_dim == 0 ? head_dim : value_dim; }
 };
 
 enum class DeltaKind { gdn, kda, gdn2 };
 std::span<const MixerType> delta_mixers();
+bool passes_states(const AttentionConfig& layout);
 
 class DeltaLayer : public Mixer {
   public:
@@ -103,6 +108,7 @@ class DeltaLayer : public Mixer {
     Tensor groups_of(const Tensor& x) const { return x.shaped({x.rows() * heads_, value_dim_}); }
     HeadSpec unit_heads(int64_t length) const;
     DeltaSpec rule(int64_t batch, int64_t length) const;
+    DeltaSpec rule_of(const StepContext& run) const;
     GateSpec gate() const { return {1.0f, !by_channel_}; }
     DeltaGateSpec gates(const StepContext& run) const {
         return {run.weight(a_log_), run.weight(time_bias_), beta_max_};
@@ -112,7 +118,7 @@ class DeltaLayer : public Mixer {
     Tensor convolve(StepContext& run, const Saved& saved, const Tensor& xn) const;
 
     int64_t layer_ = 0, heads_ = 0, key_dim_ = 0, value_dim_ = 0;
-    bool additive_ = false;
+    bool additive_ = false, chained_ = false;
     float beta_max_ = 1;
     bool by_channel_ = false;
     int64_t conv_size_ = 0;

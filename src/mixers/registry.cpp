@@ -63,6 +63,8 @@ constexpr OptionalPart optional_parts[] = {
      [](const AttentionConfig& a) { return a.attends() && a.index_heads > 0; }},
     {{.field = ".normaliser", .word = "entmax", .no_gpu = "no GPU computes entmax"},
      [](const AttentionConfig& a) { return a.attends() && a.normaliser == Normaliser::entmax; }},
+    {{.field = ".delta.start", .word = "previous", .no_gpu = "no GPU passes states on", .sequences = 2},
+     passes_states},
 };
 
 bool reads(const MixerType& type, std::string_view key) {

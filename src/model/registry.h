@@ -19,6 +19,7 @@ struct LayerPart {
     std::string_view field;        // below the section of the layout, with a dot in front
     std::string_view word = {};    // the value that puts it there; empty: any but 0 and false
     std::string_view no_gpu = {};  // why no GPU runs it; empty: every device does
+    int64_t sequences = 1;         // that a micro-batch must have for it to act in training
     // Its section of the layout (AttentionConfig::own); null: it has none.
     void (*fields)(AttentionConfig& layout, config::Fields& f) = nullptr;
     // Channels of a head that positions turn; null: it changes nothing there.

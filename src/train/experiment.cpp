@@ -363,14 +363,19 @@ void Experiment::check_layers(config::Problems& p) const {
     if (eval.rope.top_k > 0 && system.device != Device::cpu)
         p.add("eval.top_k", "no GPU computes it: system.device must be cpu", "system.device");
     bool indexed = false;
+    int64_t most_sequences = 0;  // of a micro-batch
+    for (const Stage& s : resolved_stages())
+        most_sequences = std::max(most_sequences, s.micro_tokens / s.context);
     for (const int64_t l : model.distinct_layers()) {
         const model::AttentionConfig& a = model.layer_attention(l);
         indexed = indexed || (a.attends() && a.index_heads > 0);
-        if (system.device == Device::cpu) continue;
-        for (const model::LayerPart* part : model::parts_of(a))
-            if (!part->no_gpu.empty())
-                p.add(model.layout_path(l) + std::string(part->field),
-                      fmt::format("{}: system.device must be cpu", part->no_gpu), "system.device");
+        for (const model::LayerPart* part : model::parts_of(a)) {
+            const std::string path = model.layout_path(l) + std::string(part->field);
+            if (system.device != Device::cpu && !part->no_gpu.empty())
+                p.add(path, fmt::format("{}: system.device must be cpu", part->no_gpu), "system.device");
+            if (most_sequences < part->sequences)
+                p.no_effect(path, "a micro-batch is one sequence", "batch.micro_tokens");
+        }
     }
     if (eval.rope.top_k > 0 && eval.rope.top_k_by == model::TopBy::index && !indexed)
         p.add("eval.top_k_by", "no layer has an index of keys", "model.attention.index_heads");

@@ -28,10 +28,15 @@ struct Case {
     double least = 1e-3, most = 3;  // -decay lies between them, evenly in its logarithm
     bool extremes = false;  // of three channels one keeps exp(-20), one all, and some decays are exactly 0
     bool erases = false;    // a key of its own reads the state, and there is no beta
+    bool chained = false;   // a sequence starts from what the one before left
 };
 
 inline Case erasing(Case c) {
     c.erases = true;
+    return c;
+}
+inline Case chained(Case c) {
+    c.chained = true;
     return c;
 }
 
@@ -92,6 +97,7 @@ struct Problem {
         spec = {.batch = c.batch, .length = c.length, .heads = c.heads, .key_dim = c.d, .value_dim = c.e};
         spec.query_scale = 0.25f;
         spec.additive = c.additive;
+        spec.chained = c.chained;
         if (c.documents) spec.doc_start = starts.tensor();
         if (c.erases) {
             spec.erase = erase.tensor();
@@ -105,6 +111,7 @@ struct Problem {
             k.at(n, h * c.d + i) = static_cast<float>(k.at(n, h * c.d + i) / std::sqrt(squares));
     }
     bool starts_at(int64_t n) const {
+        if (c.chained && n % c.length == 0) return n == 0;
         return c.documents ? starts[n] == static_cast<int32_t>(n % c.length) : n % c.length == 0;
     }
     double keeps(int64_t n, int64_t h, int64_t i) const {
@@ -123,7 +130,8 @@ struct Problem {
                                 v.tensor(), decay.tensor(), if_read(beta), spec);
     }
     double relative() const {
-        const double steps = double(c.length), terms = double(c.d + c.e + 2 * delta_chunk);
+        const double steps = double(c.chained ? c.batch * c.length : c.length),
+                     terms = double(c.d + c.e + 2 * delta_chunk);
         return 4 * std::sqrt(steps * (terms * unit * unit + 10 * input * input));
     }
 };
@@ -149,6 +157,12 @@ struct Exact {
 
   private:
     using State = std::vector<double>;  // [d, e]
+    // What a sequence left.
+    State last_of(int64_t b, int64_t h, const Case& c) const {
+        State s;
+        for (int64_t i = 0; i < c.d * c.e; ++i) s.push_back(state.at(b * c.heads + h, i));
+        return s;
+    }
     static double norm(const State& s) {
         double squares = 0;
         for (double x : s) squares += x * x;
@@ -174,7 +188,9 @@ struct Exact {
         for (int64_t t = 0; t < c.length; ++t) {
             const int64_t n = first + t;
             const double beta = p.beta.at(n, h);
-            State s = p.starts_at(n) ? State(static_cast<size_t>(d * e)) : after.back();
+            State s = p.starts_at(n) ? State(static_cast<size_t>(d * e))
+                      : t == 0       ? last_of(b - 1, h, c)
+                                     : after.back();
             for (int64_t i = 0; i < d * e; ++i) s[size_t(i)] *= p.keeps(n, h, i / e);
             faded.push_back(s);
             std::vector<double> rest, u;

@@ -29,9 +29,12 @@ std::vector<Case> cases() {
                 all.push_back({1, 140, 2, 16, 16, by_channel, documents, false, least, most});
             all.push_back({1, 140, 3, 16, 16, by_channel, documents, false, 1e-3, 3, true});
             all.push_back({2, 150, 2, 20, 12, by_channel, documents, true});
-            if (!on_cpu()) continue;  // a GPU has no keys that erase
+            if (!on_cpu()) continue;  // a GPU has no keys that erase, and passes no states on
             for (const int64_t length : {37, 150})
                 all.push_back(erasing({2, length, 2, 20, 12, by_channel, documents, false, 0.12}));
+            for (const int64_t length : {37, 64, 100})
+                all.push_back(chained({3, length, 2, 20, 12, by_channel, documents}));
+            all.push_back(chained({3, 70, 1, 16, 16, by_channel, documents, true}));
         }
     return all;
 }
@@ -47,6 +50,7 @@ void check_against_recurrence(Ops& ops, const Case& c, double input) {
     CAPTURE(c.documents);
     CAPTURE(c.most);
     CAPTURE(c.erases);
+    CAPTURE(c.chained);
     Problem p(c);
     p.input = input;
     p.forward(ops);
@@ -143,11 +147,12 @@ TEST_CASE("values written under orthogonal keys are read back, and overwritten b
 
 TEST_CASE("the delta rule: the same bits at every number of threads") {
     for (bool by_channel : {false, true})
-        for (bool erases : {false, true}) {
-            if (erases && !on_cpu()) continue;
+        for (const auto& [erases, chained] : {std::pair(false, false), {true, false}, {false, true}}) {
+            if ((erases || chained) && !on_cpu()) continue;
             check_thread_independence([&](Ops& ops) {
                 Case c = {brief() ? 1 : 3, 130, brief() ? 2 : 3, 16, 16, by_channel, true, false, 0.12};
                 c.erases = erases;
+                c.chained = chained;
                 Problem p(c);
                 p.forward(ops);
                 p.backward(ops);
@@ -180,6 +185,7 @@ TEST_CASE("the delta rule of shapes that do not fit is refused") {
     };
     refused([](Problem& p) { p.spec.heads = 3; });
     refused([](Problem& p) { p.spec.length = 5; });
+    refused([](Problem& p) { p.spec.chained = p.spec.continues = true; });
     refused([](Problem& p) { p.spec.value_dim = 16; });
     refused([](Problem& p) { p.beta = Floats(20, 3); });
     refused([](Problem& p) { p.decay = Floats(20, 5); });

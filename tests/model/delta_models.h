@@ -50,6 +50,16 @@ inline std::vector<SmallModel> delta_models() {
                     m.attention.own<model::DeltaConfig>().additive = true;
                 },
                 true);
+        for (const bool documents : {false, true}) {
+            SmallModel& passed = add(
+                name + (documents ? ", states passed on, documents" : ", states passed on"),
+                [&](model::ModelConfig& m) {
+                    m.attention.mixer = name;
+                    m.attention.own<model::DeltaConfig>().start = model::StateStart::previous;
+                },
+                documents);
+            passed.sequences = 3;
+        }
         add(name + ", one head, no convolution, norms on both sides", [&](model::ModelConfig& m) {
             m.attention.mixer = name;
             m.attention.heads = 1;

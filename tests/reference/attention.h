@@ -29,6 +29,9 @@ struct Sequence {
     double largest_scores =
         0;  // root mean square of the scores of a layer, without biases (of the delta rule:
             // delta.h); T = double only
+    // States that the sequence before left, without derivatives, in the order of heads and layers; null: none is kept.
+    std::vector<Rows<double>>* states = nullptr;
+    size_t next_state = 0;
 };
 
 template <class T>

@@ -46,9 +46,9 @@ class Delta {
         double ratios = 0;  // squares of |S| |q| / |o|, the condition of the norm of o
         for (size_t h = 0; h < heads_; ++h) {
             const T rate = exp(weights_.param(name_ + "a_log")[h]);
-            Rows<T> state;
+            Rows<T> state = first_state(sequence);
             for (size_t t = 0; t < x.size(); ++t) {
-                if (t == 0 || (!starts.empty() && starts[t] == int32_t(t)))
+                if (t > 0 && !starts.empty() && starts[t] == int32_t(t))
                     state = Rows<T>(d_, Row<T>(e_, T(0)));
                 const Row<T> key = unit(slice(k[t], h * d_, d_)), query = unit(slice(q[t], h * d_, d_));
                 for (size_t c = 0; c < d_; ++c) {
@@ -80,6 +80,7 @@ class Delta {
                         o[j] * weights_.param(name_ + "norm.gain")[j] * (by_channel_ ? gate : u_gate * gate);
                 }
             }
+            leave(state, sequence);
         }
         sequence.largest_scores =
             std::max(sequence.largest_scores, std::sqrt(ratios / double(heads_ * x.size())));
@@ -87,6 +88,26 @@ class Delta {
     }
 
   private:
+    bool passes(const Sequence<T>& sequence) const {
+        return sequence.states != nullptr && delta_.start == model::StateStart::previous;
+    }
+    Rows<T> first_state(const Sequence<T>& sequence) const {
+        if (!passes(sequence) || sequence.next_state == sequence.states->size())
+            return Rows<T>(d_, Row<T>(e_, T(0)));
+        Rows<T> state;
+        for (const Row<double>& row : (*sequence.states)[sequence.next_state])
+            state.emplace_back(row.begin(), row.end());
+        return state;
+    }
+    // For the next sequence, in place of what this one began with.
+    void leave(const Rows<T>& state, Sequence<T>& sequence) const {
+        if (!passes(sequence)) return;
+        if (sequence.next_state == sequence.states->size()) sequence.states->emplace_back();
+        Rows<double>& kept = (*sequence.states)[sequence.next_state++];
+        kept.assign(d_, Row<double>(e_));
+        for (size_t c = 0; c < d_; ++c)
+            for (size_t j = 0; j < e_; ++j) kept[c][j] = value_of(state[c][j]);
+    }
     // |S|^2 / d over |o|^2 + e eps, of a query of length 1.
     double ratio(const Rows<double>& state, const Row<double>& o) const {
         double squares = 0, read = double(e_) * config_.norm.eps;

@@ -39,6 +39,7 @@ class Model {
     // One loss per token; 0 where the target is -1.
     std::vector<T> losses(const Example& e) const {
         std::vector<T> all;
+        std::vector<reference::Rows<double>> states;
         for (int64_t b = 0; b < e.sequences; ++b) {
             const auto part = [&](const std::vector<int32_t>& v) {
                 return v.empty()
@@ -46,7 +47,8 @@ class Model {
                            : std::vector<int32_t>(v.begin() + b * e.length, v.begin() + (b + 1) * e.length);
             };
             Row index_losses(size_t(e.length), T(0));
-            const Rows logits = head(stream(part(e.tokens), part(e.doc_start), nullptr, &index_losses));
+            const Rows logits =
+                head(stream(part(e.tokens), part(e.doc_start), nullptr, &index_losses, &states));
             const std::vector<int32_t> targets = part(e.targets);
             for (size_t p = 0; p < targets.size(); ++p)
                 all.push_back((targets[p] < 0 ? T(0) : loss(logits[p], static_cast<size_t>(targets[p]))) +
@@ -69,8 +71,9 @@ class Model {
   private:
     // --- residual stream
     Rows stream(const std::vector<int32_t>& tokens, const std::vector<int32_t>& doc_start,
-                double* score_size = nullptr, Row* index_losses = nullptr) const {
-        Sequence<T> sequence{tokens, doc_start, {}, {}, 0};
+                double* score_size = nullptr, Row* index_losses = nullptr,
+                std::vector<reference::Rows<double>>* states = nullptr) const {
+        Sequence<T> sequence{tokens, doc_start, {}, {}, 0, states};
         const size_t width = static_cast<size_t>(config_.width);
         Rows x = embedded(tokens, doc_start);
         const Rows x0 = x;

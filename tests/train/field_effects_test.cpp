@@ -105,6 +105,7 @@ std::vector<Effect> delta_effects() {
         attention_effect("delta.conv", "2", Seen::weights, attention({"mixer=kda"})),
         attention_effect("delta.additive", "true", Seen::weights, attention({"mixer=gdn"})),
         attention_effect("delta.negative_eigenvalues", "true", Seen::weights, attention({"mixer=gdn"})),
+        attention_effect("delta.start", "previous", Seen::metrics, attention({"mixer=gdn"})),
     };
 }
 

@@ -176,8 +176,6 @@ TEST_CASE("wrong variants: modules and the residual stream") {
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gdn", "window": 8}}})",
          "model.attention.window (c.json:1:78): has no effect: mixer gdn does not read it; see "
          "model.attention.mixer (c.json:1:61)"},
-        {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gdn", "delta": {"value_dim": 6}}}})",
-         "model.attention.delta.value_dim (c.json:1:91): 6 is not a multiple of 4"},
         {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gdn"}, "residual": {"values": "first"}}})",
          "model.attention.mixer (c.json:1:61): value residuals mix the values of attention, which this layer "
          "has not; see model.residual.values (c.json:1:92)"},
@@ -282,6 +280,21 @@ TEST_CASE("wrong variants: fields that a mixer does not read, and mixers that no
         CHECK((on_gpu == "no problem") == type.part.no_gpu.empty());
         CHECK(on_gpu.find(type.part.no_gpu) != on_gpu.npos);
     }
+}
+
+TEST_CASE("wrong variants: the delta rule") {
+    check_all({
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "gdn", "delta": {"value_dim": 6}}}})",
+         "model.attention.delta.value_dim (c.json:1:91): 6 is not a multiple of 4"},
+        {R"({"stages": [{"steps": 1}], "model": {"attention": {"mixer": "kda", "delta": {"start": "previous"}}}})",
+         "no problem"},
+        {R"({"stages": [{"steps": 1}], "batch": {"micro_tokens": 1024}, "model": {"attention": {"mixer": "kda", "delta": {"start": "previous"}}}})",
+         "model.attention.delta.start (c.json:1:117): has no effect: a micro-batch is one sequence; see "
+         "batch.micro_tokens (c.json:1:54)"},
+        {R"({"stages": [{"steps": 1}], "system": {"device": "cuda"}, "model": {"attention": {"mixer": "gdn", "delta": {"start": "previous"}}}})",
+         "model.attention.delta.start (c.json:1:113): no GPU passes states on: system.device must be cpu; "
+         "see system.device (c.json:1:49)"},
+    });
 }
 
 TEST_CASE("wrong variants: positions scaled in training") {
