@@ -89,7 +89,7 @@ ProbeResult Probe::run(Ops& ops, ranks::Comm& comm, model::Transformer& model,
                 scores.insert(scores.end(), head.scores.begin(), head.scores.end());
         }
     const RoleRequest roles{longest, request.document_mask, request.seed};
-    const std::vector<ProbeRow> of_roles = probe_roles(ops, model, weights, batch_, buffers_, roles);
+    const std::vector<ProbeRow> of_roles = probe_roles(ops, model, weights, stream, batch_, buffers_, roles);
     result.rows.insert(result.rows.end(), of_roles.begin(), of_roles.end());
     append_scalars(result.rows, ops, model.params(), weights);
     return result;
@@ -139,15 +139,16 @@ std::string state_table(const std::vector<ProbeRow>& rows) {
 std::string role_table(const std::vector<ProbeRow>& rows) {
     std::map<std::pair<int64_t, int64_t>, std::map<std::string, double>> heads;  // by layer and head
     for (const ProbeRow& r : rows)
-        if (r.statistic == "previous_score" || r.statistic == "induction_score")
-            heads[{r.layer, r.head}][r.statistic] = r.value;
+        if (is_role(r.statistic)) heads[{r.layer, r.head}][r.statistic] = r.value;
     if (heads.empty()) return {};
-    std::string out = fmt::format("on repeated random tokens\n{:>5} {:>5} {:>9} {:>9}\n", "layer", "head",
-                                  "previous", "induction");
+    std::string out = fmt::format("on repeated random tokens and needles\n{:>5} {:>5}", "layer", "head");
+    for (const HeadRole& role : head_roles) out += fmt::format(" {:>9}", role.column);
+    out += '\n';
     for (const auto& [place, scores] : heads) {
         out += fmt::format("{:>5} {:>5}", place.first, place.second);
-        for (const char* name : {"previous_score", "induction_score"})
-            out += scores.contains(name) ? fmt::format(" {:>9.4g}", scores.at(name)) : std::string(10, ' ');
+        for (const HeadRole& role : head_roles)
+            out += scores.contains(role.statistic) ? fmt::format(" {:>9.4g}", scores.at(role.statistic))
+                                                   : std::string(10, ' ');
         out += '\n';
     }
     return out;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <iterator>
 #include <set>
 #include <sstream>
 
@@ -10,6 +11,7 @@
 #include "base/text.h"
 #include "config/field_info.h"
 #include "io/file.h"
+#include "measure/probe_roles.h"
 #include "report/comparable.h"
 #include "sweep/unlisted_runs.h"
 #include "train/run_directory.h"
@@ -61,7 +63,10 @@ Results read_directory(const std::string& path) {
             if (SetLosses losses = read_losses(at); !losses.losses.empty())
                 out.sets.emplace(name, std::move(losses));
         }
-    out.probes = newest(measure::probe_file.read(path));
+    const std::vector<measure::ProbeRow> probes = measure::probe_file.read(path);
+    out.probes = newest(probes);
+    std::copy_if(probes.begin(), probes.end(), std::back_inserter(out.roles),
+                 [](const measure::ProbeRow& row) { return measure::is_role(row.statistic); });
     for (const measure::TaskRow& line : newest(measure::tasks_file.read(path)))
         out.tasks.push_back({line, {line.fingerprint, static_cast<double>(line.samples)}});
     return out;

@@ -76,6 +76,7 @@ struct Results {
     std::vector<measure::KeyTokenRow> key_tokens;
     std::map<std::string, SetLosses> sets;  // those that have rows, by name
     std::vector<measure::ProbeRow> probes;
+    std::vector<measure::ProbeRow> roles;  // of heads, at every step that was probed
     std::vector<TaskCell> tasks;
 };
 

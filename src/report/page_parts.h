@@ -47,6 +47,8 @@ Section set_section(const PageContext& page);
 // Of the overview and of training; empty without losses.
 std::string loss_figure(const PageContext& page);
 std::string validation_figures(const PageContext& page);
+// Of diagnostics: when the roles of heads appear; empty without probes at two steps.
+std::string roles_by_step(const PageContext& page);
 
 // Sentences about the tasks that the runs train on, the most important first.
 std::vector<std::string> task_headline(const PageContext& page);

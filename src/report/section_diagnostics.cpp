@@ -7,6 +7,7 @@
 #include <charconv>
 #include <set>
 
+#include "measure/probe_roles.h"
 #include "report/page_parts.h"
 
 namespace longreach::report {
@@ -113,12 +114,6 @@ int64_t distance_of(const std::string& name, const ByDistance& figure) {
     return error == std::errc() && rest == end && distance >= 0 ? distance : -1;
 }
 
-// On repeated random tokens, so of no context length.
-struct Role {
-    const char *name, *title;
-};
-constexpr std::array roles{Role{"previous_score", "Previous token"}, Role{"induction_score", "Induction"}};
-
 struct Quantile {
     const char* name;
     double normal;  // the standard normal's quantile
@@ -152,7 +147,7 @@ std::map<std::string, Field> fields_of(const PageContext& page) {
     const auto strongest = [](const std::string& name) {
         return std::any_of(known.begin(), known.end(),
                            [&](const Known& k) { return k.strongest && name == k.name; }) ||
-               std::any_of(roles.begin(), roles.end(), [&](const Role& r) { return name == r.name; });
+               measure::is_role(name);
     };
     std::map<std::string, std::vector<std::map<Place, std::vector<double>>>> seeds;
     const bool evaluated = all_evaluated(page.collection, &Results::probes);
@@ -457,10 +452,10 @@ std::string role_figure(const PageContext& page, const std::map<std::string, Fie
     table::DataTable table{.caption = "Roles of heads, the strongest of each layer, means over seeds",
                            .header = {"role", "variant", "layer", "weight"}};
     std::set<size_t> used;
-    for (const Role& role : roles) {
-        const auto found = fields.find(role.name);
+    for (const measure::HeadRole& role : measure::head_roles) {
+        const auto found = fields.find(role.statistic);
         if (found == fields.end()) continue;
-        charts.push_back(layer_chart(found->second, 0, fmt::format("role-{}", role.name), role.title));
+        charts.push_back(layer_chart(found->second, 0, fmt::format("role-{}", role.statistic), role.title));
         for (size_t i = 0; i < found->second.size(); ++i)
             for (const auto& [place, value] : found->second[i]) {
                 used.insert(i);
@@ -476,7 +471,8 @@ std::string role_figure(const PageContext& page, const std::map<std::string, Fie
            figure(page, "roles", panels(page, charts, "Roles of heads"), {used.begin(), used.end()},
                   "Measured on random tokens that are repeated once: the weight on the token before the "
                   "query, and the weight in the second copy on the token that followed the query's token in "
-                  "the first. Each layer shows its strongest head, mean over seeds; 1 is a head that does "
+                  "the first; on texts with a needle: the weight on the token of the needle that the answer "
+                  "repeats next. Each layer shows its strongest head, mean over seeds; 1 is a head that does "
                   "nothing else.",
                   table);
 }
@@ -526,7 +522,7 @@ Section diagnostics_section(const PageContext& page) {
     const auto in_a_figure = [](const std::string& name) {
         return std::any_of(quantiles.begin(), quantiles.end(),
                            [&](const Quantile& q) { return name == q.name; }) ||
-               std::any_of(roles.begin(), roles.end(), [&](const Role& r) { return name == r.name; }) ||
+               measure::is_role(name) ||
                std::any_of(by_distance.begin(), by_distance.end(),
                            [&](const ByDistance& figure) { return distance_of(name, figure) >= 0; });
     };
@@ -562,7 +558,7 @@ Section diagnostics_section(const PageContext& page) {
         const std::string longest = length_menu.choices.back().key, first = which.choices[0].key;
         section.html += chooser("diagnostics", {which, length_menu}, pieces, {first, longest});
     }
-    section.html += role_figure(page, fields);
+    section.html += role_figure(page, fields) + roles_by_step(page);
     section.html += scalar_figure(page, fields);
     return section;
 }

@@ -6,6 +6,7 @@
 #include "ranks/thread_comm.h"
 #include "eval/bench.h"
 #include "measure/probe_sums.h"
+#include "tasks/generator.h"
 #include "mixers/delta_layer.h"
 #include "io/temp_dir.h"
 #include "model/fixture.h"
@@ -265,6 +266,49 @@ TEST_CASE(
         CHECK(row(1, "induction_score").count == 3 * 19);
         CHECK(row(1, "previous_score").value < 0.2);
     }
+}
+
+TEST_CASE(
+    "probe: a head that weighs all keys alike gives the needle the weight of one key, a near one nothing") {
+    const Corpus corpus(document_lengths(40, 3, 40));
+    constexpr int64_t context = 128;
+    model::ModelConfig m = tiny_model(2);
+    m.vocab_size = 257;
+    m.train_context = context;
+    m.layouts["all"] = m.layouts["near"] = m.attention;
+    m.layouts["near"].window = 4;
+    m.pattern = {"all", "near"};
+    const Weights alike = [](const model::ParamTable& table, std::vector<float>& flat) {
+        for (const model::Param& p : table.params())
+            if (p.name.ends_with("attention.q.weight")) std::fill_n(flat.begin() + p.offset, p.count(), 0.0f);
+    };
+    double sum = 0;
+    int64_t count = 0;
+    const tasks::TaskGenerator needle(data::TaskKind::needle, {}, m.vocab_size, 0, &corpus.stream);
+    for (uint64_t i = 0; i < 16; ++i) {
+        const tasks::Sample sample = needle.make(context, tasks::first_evaluation_sample + i);
+        for (int64_t at = sample.answer_begin - 1; at + 1 < context; ++at, ++count)
+            sum += 1 / static_cast<double>(at + 1);
+    }
+    ranks::SingleComm comm;
+    for (const int64_t longest : {context, 4 * context}) {  // one needle at once, and four
+        const auto rows =
+            by_key(probe_on(comm, m, corpus, {.lengths = {16, longest}, .tokens = longest}, 1, alike));
+        for (int64_t head = 0; head < 2; ++head) {
+            const measure::ProbeRow& row = rows.at({0, 0, head, 0, "retrieval_score"});
+            CHECK(row.count == count);
+            CHECK(row.value == doctest::Approx(sum / static_cast<double>(count)).epsilon(1e-5));
+            CHECK(rows.count({0, 1, head, 0, "retrieval_score"}) == 0);
+        }
+    }
+    // Too short for the needle, and a vocabulary without reserved tokens.
+    m.train_context = 16;
+    CHECK(by_key(probe_on(comm, m, corpus, {.lengths = {16, 128}, .tokens = 128}, 1, alike))
+              .count({0, 0, 0, 0, "retrieval_score"}) == 0);
+    m.train_context = context;
+    m.vocab_size = 19;
+    CHECK(by_key(probe_on(comm, m, corpus, {.lengths = {16, 128}, .tokens = 128}, 1, alike))
+              .count({0, 0, 0, 0, "retrieval_score"}) == 0);
 }
 
 TEST_CASE("sums of a layer travel as numbers and come back the same; a list that breaks off is refused") {

@@ -53,7 +53,7 @@
     // Everything that the sample holds appears.
     for (const name of ['loss-by-length', 'differences-8192', 'training-loss', 'validation-8192', 'gradient-norms', 'positions-sequence',
                         'positions-document', 'key-tokens', 'other-tokens', 'probe-entropy-256', 'probe-entropy-8192', 'probe-output_norm-8192',
-                        'probe-a new <statistic>-8192', 'probe-induction_mass-8192', 'decade_mass-8192', 'cosine_mean-256', 'quantiles-8192', 'roles', 'scalars', 'task-needle', 'task-copy', 'depth-needle']) {
+                        'probe-a new <statistic>-8192', 'probe-induction_mass-8192', 'decade_mass-8192', 'cosine_mean-256', 'quantiles-8192', 'roles', 'roles-by-step', 'scalars', 'task-needle', 'task-copy', 'depth-needle']) {
       const figure = all('figure').find(f => f.dataset.chart === name);
       check(figure, 'no chart ' + name);
       if (!figure) continue;

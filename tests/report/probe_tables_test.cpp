@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "io/temp_dir.h"
+#include "report/page.h"
 #include "report/sweep_results.h"
 
 using namespace longreach;
@@ -50,6 +51,34 @@ TEST_CASE("probe tables: means over heads, rises by log n and scalars by layer")
     CHECK(line("scalar.r, layer 0") == "scalar.r, layer 0: a 1.0000 [1.0000, 1.0000]");
     CHECK(line("scalar.r, layer 1") == "scalar.r, layer 1: a 2.5000 [-3.8531, 8.8531]");
     CHECK(line("scalar.tau") == "scalar.tau, model: a 10.0000 [10.0000, 10.0000]");
+}
+
+TEST_CASE("the page says at which step a head has a role, for each seed") {
+    const TempDir dir;
+    put(dir / "sweep.json", R"({ "name": "s", "baseline": "a", "runs": [
+        { "variant": "a", "seed": 1, "directory": "a.seed1", "evaluations": ["plain"] },
+        { "variant": "a", "seed": 2, "directory": "a.seed2", "evaluations": ["plain"] }] })");
+    const auto role = [&](const std::string& run, std::initializer_list<double> induction) {
+        write_run(dir, run, "");
+        std::string rows = "step,length,layer,head,bin,statistic,value,count\n";
+        int step = 0;
+        for (const double value : induction)
+            rows += fmt::format("{0},0,0,0,0,induction_score,0.25,9\n{0},0,1,1,0,induction_score,{1},9\n",
+                                step += 1000, value);
+        put(dir / (run + "/probe.csv"), rows);
+    };
+    const auto section = [&] {
+        const std::string page = report::report_page(report::collect({dir.path()}));
+        const size_t at = page.find("When roles appear");
+        return at == page.npos ? std::string() : page.substr(at);
+    };
+    role("a.seed1", {0.3});
+    role("a.seed2", {0.1});
+    CHECK(section().empty());  // one step
+    role("a.seed1", {0.3, 0.5, 0.7});
+    role("a.seed2", {0.1, 0.2, 0.1});
+    CHECK(contains(section(), "2,000, never"));
+    CHECK(contains(section(), "0.4750"));  // the mean of 0.7 and 0.25
 }
 
 TEST_CASE("sweep tables: rises of every pair, by hand") {

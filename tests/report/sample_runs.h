@@ -245,8 +245,13 @@ class SampleWriter {
             }
         for (int layer = 0; layer < sweep_.layers; ++layer)
             for (int head = 0; head < 2; ++head)
-                for (const char* name : {"previous_score", "induction_score"})
-                    row(0, layer, head, 0, name, layer == 1 && head == 0 ? 0.9 : 0.1);
+                for (const char* name : {"previous_score", "induction_score", "retrieval_score"}) {
+                    const double last = layer == 1 && head == 0 ? 0.9 : 0.1;
+                    row(0, layer, head, 0, name, last);
+                    for (const int64_t step : {sweep_.steps / 4, sweep_.steps / 2})
+                        out += fmt::format("{},0,{},{},0,{},{},100\n", step, layer, head, name,
+                                           step == sweep_.steps / 4 || name[0] == 'r' ? 0.1 : last);
+                }
         for (int layer = 0; layer < sweep_.layers; ++layer)
             for (int head = 0; head < 2; ++head)
                 row(0, layer, head, 0, "scalar.r",
