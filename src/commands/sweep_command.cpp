@@ -14,12 +14,12 @@ struct SweepArguments {
     std::string file;
     std::vector<std::string> set, over, only;
     bool dry_run = false, retrain = false, decide = false;
-    int64_t jobs = 0;
+    std::string jobs;
 };
 
 ExitCode sweep(const SweepArguments& options) {
     std::vector<std::string> overrides = options.set;
-    if (options.jobs > 0) overrides.push_back(fmt::format("jobs={}", options.jobs));
+    if (!options.jobs.empty()) overrides.push_back("jobs=" + (options.jobs == "auto" ? "0" : options.jobs));
     sweep::SweepConfig config = sweep::load_sweep(options.file, overrides, options.over);
     if (!options.only.empty()) sweep::keep_variants(config, options.only);
     const auto planned = [&](const sweep::SweepConfig& runs) {
@@ -77,7 +77,7 @@ void add_sweep_command(Command& program) {
         .repeatable();
     command.option("--only", options->only, "Variants to train and evaluate, of those in the file: rope,si")
         .comma_list();
-    command.option("--jobs", options->jobs, "Runs at the same time").in_range(1, 1024);
+    command.option("--jobs", options->jobs, "Runs at the same time; auto: as the field says of 0");
     command.flag("--retrain", options->retrain,
                  "Train runs again whose data changed since they were trained");
     command.flag("--decide", options->decide,

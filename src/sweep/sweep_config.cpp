@@ -173,7 +173,9 @@ void SweepConfig::fields(config::Fields& f) {
     f.list("contrasts", contrasts, {"differences of two variants that the sweep is to decide"});
     f.flag("skip_contradictory", skip_contradictory,
            {"skip contradictory combinations instead of refusing the sweep"});
-    f.integer("jobs", jobs, {.min = 1, .max = 1024}, {"runs at the same time"});
+    f.integer(
+        "jobs", jobs, {.min = 0, .max = 1024},
+        {"runs at the same time; 0: on a CPU one for each core, as far as their memory fits, on a GPU one"});
     f.integer("threads", threads, {.min = 0, .max = 1024},
               {"threads of each run; 0: the cores divided by jobs"});
 }

@@ -78,7 +78,7 @@ struct SweepConfig {
     std::vector<SweepEvaluation> evaluations;
     std::vector<SweepContrast> contrasts;
     bool skip_contradictory = false;
-    int64_t jobs = 1, threads = 0;
+    int64_t jobs = 0, threads = 0;
     void fields(config::Fields& f);
     // Fills in the members below, then checks. File names are relative to the file that contains them.
     void check(config::Problems& problems);

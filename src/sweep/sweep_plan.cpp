@@ -1,7 +1,5 @@
 #include "sweep/sweep_plan.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -17,18 +15,13 @@
 #include "train/schedule.h"
 #include "sweep/contrasts.h"
 #include "sweep/found_data.h"
+#include "sweep/packing.h"
 #include "train/validated.h"
 #include "train/validation_set.h"
 
 namespace longreach::sweep {
 
 namespace {
-
-int64_t usable_cores() {
-    cpu_set_t set;
-    if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    return std::max(1, CPU_COUNT(&set));
-}
 
 // One choice of values for the axes and the list.
 struct Point {
@@ -421,8 +414,6 @@ SweepPlan plan_sweep(const SweepConfig& sweep, SweepData data, ChangedData chang
     plan.name = sweep.name;
     plan.directory = sweep.directory();
     plan.baseline = sweep.baseline;
-    plan.jobs = sweep.jobs;
-    plan.threads = sweep.threads > 0 ? sweep.threads : std::max<int64_t>(1, usable_cores() / sweep.jobs);
     const std::vector<Point> points = points_of(sweep);
     RunProblems problems, warnings, missing;
     std::set<std::string> names, directories, refused;
@@ -445,7 +436,7 @@ SweepPlan plan_sweep(const SweepConfig& sweep, SweepData data, ChangedData chang
                     continue;
                 }
                 try {
-                    auto loaded = resolve(sweep, variant, point, run, plan.threads);
+                    auto loaded = resolve(sweep, variant, point, run, std::max<int64_t>(1, sweep.threads));
                     run.experiment = std::move(loaded.value);
                     for (const std::string& line : loaded.warnings) warnings.add(run.name, line);
                     run.resolved = config::write_resolved(run.experiment);
@@ -505,6 +496,7 @@ SweepPlan plan_sweep(const SweepConfig& sweep, SweepData data, ChangedData chang
     if (data == SweepData::required) missing.finish(asked, ExitCode::data);
     for (const std::string& line : missing.lines(asked)) plan.notes.push_back("not looked at: " + line);
     if (plan.runs.empty()) throw Error(ExitCode::usage, "every point contradicts itself; no run is left");
+    pack_runs(plan, sweep);
     return plan;
 }
 

@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -89,9 +92,21 @@ struct Pattern::Code {
     bool compiled = false;  // to machine code
     std::optional<Automaton> automaton;
     ~Code() { pcre2_code_free(code); }
+
+    static std::shared_ptr<const Code> of(const std::string& regex, const std::string& where);
 };
 
+// An expression that somebody uses is not compiled again: that takes milliseconds.
 Pattern::Pattern(const std::string& regex, const std::string& where) : source_(regex) {
+    static std::mutex mutex;
+    static std::map<std::string, std::weak_ptr<const Code>> in_use;
+    const std::lock_guard lock(mutex);
+    std::erase_if(in_use, [](const auto& entry) { return entry.second.expired(); });
+    code_ = in_use[regex].lock();
+    if (code_ == nullptr) in_use[regex] = code_ = Code::of(regex, where);
+}
+
+std::shared_ptr<const Pattern::Code> Pattern::Code::of(const std::string& regex, const std::string& where) {
     const std::string translated = to_pcre2(regex, where);
     int error = 0;
     size_t offset = 0;
@@ -108,7 +123,7 @@ Pattern::Pattern(const std::string& regex, const std::string& where) : source_(r
     // A system that forbids machine code made at run time gets the interpreter.
     code->compiled = pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE) == 0;
     code->automaton = Automaton::of(regex);
-    code_ = std::move(code);
+    return code;
 }
 
 Pattern Pattern::literal(const std::string& text, const std::string& where) {

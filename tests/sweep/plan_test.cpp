@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "sweep/packing.h"
 #include "sweep/sweep_plan.h"
 #include "sweep/sweep_queue.h"
 #include "train/run_directory.h"
@@ -405,4 +406,32 @@ TEST_CASE("every sweep under configs/reproduce resolves: all its runs and evalua
         CHECK(text.ends_with("1 problem; nothing was started"));
     }
     CHECK(sweeps == 44);
+}
+
+TEST_CASE(
+    "a sweep that leaves it open runs as many at a time as there are cores, as far as their memory fits") {
+    const std::vector<int64_t> runs(12, 100);
+    const auto packed = [&](sweep::PackingRequest request) {
+        request.bytes = runs;
+        const sweep::Packing p = sweep::pack(request);
+        return std::pair(p.jobs, p.threads);
+    };
+    CHECK(packed({.cores = 2, .free_bytes = 1000}) == std::pair<int64_t, int64_t>(2, 1));
+    CHECK(packed({.cores = 64, .free_bytes = 10000}) == std::pair<int64_t, int64_t>(12, 5));
+    CHECK(packed({.cores = 64, .free_bytes = 1000}) == std::pair<int64_t, int64_t>(7, 9));  // of 750 bytes
+    CHECK(packed({.cores = 8, .free_bytes = 50}) == std::pair<int64_t, int64_t>(1, 8));
+    CHECK(packed({.threads = 4, .cores = 8, .free_bytes = 1000}) == std::pair<int64_t, int64_t>(2, 4));
+    CHECK(packed({.jobs = 3, .cores = 8, .free_bytes = 50}) == std::pair<int64_t, int64_t>(3, 2));
+    CHECK(packed({.cores = 8, .free_bytes = 1000, .on_cpu = false}) == std::pair<int64_t, int64_t>(1, 8));
+
+    // What a run takes is at least its weights, a gradient, and Adam's or Muon's moments.
+    const Home home;
+    const sweep::SweepPlan plan = home.plan(two + R"(, "seeds": [1, 2])");
+    for (const sweep::PlannedRun& run : plan.runs) {
+        const train::Experiment& e = run.experiment;
+        const model::Transformer model(e.model, e.table_rows(), e.eval.rope);
+        CHECK(sweep::memory_of(e) > 3 * 4 * model.params().count());
+        CHECK(e.system.threads == plan.threads);
+        CHECK(contains(run.resolved, fmt::format("\"threads\": {}", plan.threads)));
+    }
 }

@@ -150,5 +150,5 @@ TEST_CASE("schema of sweep files: what load_sweep refuses about one value, the s
     CHECK(problems(R"({"grid": {"model.width": 64}})") == "/grid/model.width");
     CHECK(problems(R"({"evaluations": [{"name": "e", "lengths": ["64K", "1X"]}]})") ==
           "/evaluations/0/lengths/1");
-    CHECK(problems(R"({"jobs": 0})") == "/jobs");
+    CHECK(problems(R"({"jobs": -1})") == "/jobs");
 }
