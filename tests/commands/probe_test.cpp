@@ -55,7 +55,7 @@ TEST_CASE("probe of a run repeats its last probe to the last digit, whatever the
         CHECK(contains(f.out, "length 64\n"));
         CHECK(contains(f.out, "kurtosis"));
         CHECK(contains(f.out, "induction"));
-        CHECK(contains(f.out, "on repeated random tokens\n"));
+        CHECK(contains(f.out, "on repeated random tokens and needles\n"));
         const std::string written = get(file("done/eval/plain/probe.csv"));
         CHECK(contains(f.out, fmt::format("    0     0 {:>8} ", fmt::format("{}+", fullest_bin(written)))));
         const std::string header = measure::probe_file.header() + "\n";

@@ -104,6 +104,7 @@ class SampleWriter {
         put(io::join_path(path, "timing.jsonl"), timing + "{\"st");
         put(io::join_path(path, "val.csv"), val + "450,1,25");
         put(io::join_path(path, "positions.csv"), positions + "450,");
+        put(io::join_path(path, "probe.csv"), roles_by_step());
         std::vector<std::string> labels = variant.evaluations;
         labels.push_back("plain");
         for (const std::string& label : labels) {
@@ -203,6 +204,18 @@ class SampleWriter {
         }
         return out;
     }
+    // A head becomes an induction head in mid-training, a retrieval head at the end.
+    std::string roles_by_step() const {
+        std::string out = "step,length,layer,head,bin,statistic,value,count\n";
+        for (const int64_t step : {sweep_.steps / 4, sweep_.steps / 2, sweep_.steps})
+            for (const char* name : {"previous_score", "induction_score", "retrieval_score"}) {
+                const int64_t first = name[0] == 'p' ? 0 : name[0] == 'i' ? sweep_.steps / 2 : sweep_.steps;
+                for (int head = 0; head < 2; ++head)
+                    out += fmt::format("{},0,1,{},0,{},{},100\n", step, head, name,
+                                       head == 0 && step >= first ? 0.9 : 0.1);
+            }
+        return out;
+    }
     std::string probe(size_t v, int seed) const {
         std::string out = "step,length,layer,head,bin,statistic,value,count\n";
         const auto row = [&](int64_t length, int layer, int head, int64_t bin, const std::string& name,
@@ -245,13 +258,8 @@ class SampleWriter {
             }
         for (int layer = 0; layer < sweep_.layers; ++layer)
             for (int head = 0; head < 2; ++head)
-                for (const char* name : {"previous_score", "induction_score", "retrieval_score"}) {
-                    const double last = layer == 1 && head == 0 ? 0.9 : 0.1;
-                    row(0, layer, head, 0, name, last);
-                    for (const int64_t step : {sweep_.steps / 4, sweep_.steps / 2})
-                        out += fmt::format("{},0,{},{},0,{},{},100\n", step, layer, head, name,
-                                           step == sweep_.steps / 4 || name[0] == 'r' ? 0.1 : last);
-                }
+                for (const char* name : {"previous_score", "induction_score", "retrieval_score"})
+                    row(0, layer, head, 0, name, layer == 1 && head == 0 ? 0.9 : 0.1);
         for (int layer = 0; layer < sweep_.layers; ++layer)
             for (int head = 0; head < 2; ++head)
                 row(0, layer, head, 0, "scalar.r",
