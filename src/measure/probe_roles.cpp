@@ -115,7 +115,8 @@ RoleTexts needle_texts(const model::ModelConfig& model, const data::TokenStream&
             }
             texts.tokens.insert(texts.tokens.end(), sample.tokens.begin(), sample.tokens.end());
         }
-    } catch (const Error&) {
+    } catch (const Error& e) {
+        if (e.code() != ExitCode::usage && e.code() != ExitCode::data) throw;
         texts.tokens.clear();  // too short a context, or too little text
     }
     return texts;
