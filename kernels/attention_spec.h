@@ -2,6 +2,7 @@
 //
 // For query i and key j of one sequence, head h:
 //     z_ij = scale * <q_i, k_j>                    far pairs: scale * <q'_i, k'_j>
+//     z_ij = scale * sum over c of q_ic k_jc exp(C_ic - C_jc)         with sums by channel
 //     z_ij = softcap * tanh(z_ij / softcap)        with a softcap
 //     z_ij = row_factor_h(i) * z_ij
 //     y_ij = gain_h(t) * z_ij + bias_h(t) + c_h(i) - c_h(j),         t = i - j >= 0
@@ -65,6 +66,13 @@ struct AttentionSpec {
     // of at most 2^-22 |c_i - c_j| + 2^-45 max |c|, whatever tiles the pair lies in. Empty: 0.
     Tensor forget{};
 
+    // f64 [H*d, N]: C of each channel of each head, running sums along each sequence of numbers that are at most 0; as in
+    // `forget`, only differences count. With the softmax, on a CPU, in f32; without softcap, row squares, far pairs, row
+    // maxima, top_k and gradients of distance tables. Empty: 0.
+    Tensor channel_sums{};
+    // f32, channel_floats() of them: what a pass over more than one query makes of the keys. Its contents mean nothing after it.
+    Tensor channel_memory{};
+
     // f32 [H]: a score that takes part in the softmax or entmax and carries no value. Empty: none (as if -infinity).
     Tensor sink{};
 
@@ -92,14 +100,21 @@ struct AttentionSpec {
     bool absolute_maxima = false;
 };
 
+// Of AttentionSpec::channel_memory, for `keys` keys of each sequence: the keys times a factor, and two rows of f64 for every
+// block of at least 8 keys, from a multiple of 64 bytes on.
+inline int64_t channel_floats(const AttentionSpec& s, int64_t keys) {
+    return s.batch * s.heads * s.head_dim * (keys + 4 * (keys / 8 + 1)) + 16;
+}
+
 // Gradients of what AttentionSpec holds; empty: not computed.
 struct AttentionGradients {
     Tensor row_factor{};  // f32 [H, N], =
     Tensor distance_gain{},
-        distance_bias{};   // like the tables, =; distances below T only. Without row_square
-    Tensor forget{};       // f32 [H, N], =: at c, the sum of dy over row n less that over column n
-    Tensor sink{};         // f32 [H], +=
-    Tensor alpha_logit{};  // f32 [H], +=
+        distance_bias{};    // like the tables, =; distances below T only. Without row_square
+    Tensor forget{};        // f32 [H, N], =: at c, the sum of dy over row n less that over column n
+    Tensor channel_sums{};  // f32 [H*d, N], =: at C, q dq - k dk, of k what this head alone gives
+    Tensor sink{};          // f32 [H], +=
+    Tensor alpha_logit{};   // f32 [H], +=
 };
 
 }  // namespace longreach

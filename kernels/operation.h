@@ -49,18 +49,18 @@ inline std::vector<Operand> operands_of(Tensor& t, bool written) {
     return {{&t, written}};
 }
 inline std::vector<Operand> operands_of(AttentionSpec& s, bool) {
-    return {{&s.row_start, false},     {&s.row_factor, false}, {&s.distance_gain, false},
-            {&s.distance_bias, false}, {&s.row_square, false}, {&s.sink, false},
-            {&s.far_queries, false},   {&s.far_keys, false},   {&s.forget, false},
-            {&s.index.queries, false}, {&s.index.keys, false}, {&s.index.weights, false},
-            {&s.alpha_logit, false}};
+    return {{&s.row_start, false},     {&s.row_factor, false},   {&s.distance_gain, false},
+            {&s.distance_bias, false}, {&s.row_square, false},   {&s.sink, false},
+            {&s.far_queries, false},   {&s.far_keys, false},     {&s.forget, false},
+            {&s.index.queries, false}, {&s.index.keys, false},   {&s.index.weights, false},
+            {&s.alpha_logit, false},   {&s.channel_sums, false}, {&s.channel_memory, true}};
 }
 inline std::vector<Operand> operands_of(IndexScores& s, bool written) {
     return {{&s.queries, written}, {&s.keys, written}, {&s.weights, written}};
 }
 inline std::vector<Operand> operands_of(AttentionGradients& g, bool) {
-    return {{&g.row_factor, true}, {&g.distance_gain, true}, {&g.distance_bias, true},
-            {&g.sink, true},       {&g.alpha_logit, true},   {&g.forget, true}};
+    return {{&g.row_factor, true},  {&g.distance_gain, true}, {&g.distance_bias, true}, {&g.sink, true},
+            {&g.alpha_logit, true}, {&g.forget, true},        {&g.channel_sums, true}};
 }
 inline std::vector<Operand> operands_of(HeadSpec& s, bool) {
     return {{&s.log_eps, false}, {&s.gain, false}, {&s.bias, false}, {&s.cosine, false}, {&s.sine, false}};

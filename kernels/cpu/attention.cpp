@@ -285,6 +285,8 @@ void CpuOps::do_attention(Tensor o, Tensor lse, Tensor row_maxima, const Tensor&
     check(spec.top_k_block == 0 || (spec.top_k > 0 && spec.top_k % spec.top_k_block == 0),
           "attention to {} keys in blocks of {}", spec.top_k, spec.top_k_block);
     check(!spec.index || spec.top_k_block == 0, "attention to blocks of keys that an index chooses");
+    check(!spec.channel_sums || !row_maxima, "row maxima with sums by channel");
+    if (spec.channel_sums) return decayed_attention(o, lse, q, k, v, spec);
     if (spec.top_k > 0 && spec.top_k < spec.length) return attention_to_top(o, lse, q, k, v, spec);
     with_products(spec.top_k > 0 ? Products::f32 : products_, [&]<class Unit>(Unit) {
         if (spec.normaliser == Normaliser::stick_breaking)

@@ -360,6 +360,7 @@ void backward_segment(const Item<Unit>& item, int64_t begin, int64_t end) {
 }  // namespace
 
 int64_t CpuOps::do_attention_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) const {
+    if (spec.channel_sums) return decay_workspace(spec);
     if (spec.normaliser == Normaliser::stick_breaking) return stick_workspace(spec, gradients);
     int64_t floats = 0;
     with_products(products_, [&](auto unit) { floats = Plan(spec, gradients, threads_, unit).floats(); });
@@ -372,6 +373,7 @@ void CpuOps::do_attention_backward(Tensor dq, Tensor dk, Tensor dv, const Attent
                                    const AttentionSpec& spec) {
     const AttentionTensors of{dq, dk, dv, dout, o, lse, q, k, v};
     check_attention(spec);
+    if (spec.channel_sums) return decayed_attention_backward(of, gradients, workspace, spec);
     with_products(products_, [&]<class Unit>(Unit) {
         if (spec.normaliser == Normaliser::stick_breaking)
             break_sticks_backward<Unit>(of, gradients, workspace, spec);

@@ -162,6 +162,9 @@ void CpuOps::do_attention_decode(Tensor o, const Tensor& q, const Tensor& k, con
     if (spec.normaliser == Normaliser::entmax) check_entmax(spec);
     check(!spec.forget || (spec.forget.rows() == spec.heads && spec.forget.cols() == k.rows()),
           "attention: forget sums are {}x{}", spec.forget.rows(), spec.forget.cols());
+    check(!spec.channel_sums || (spec.channel_sums.rows() == spec.heads * spec.head_dim &&
+                                 spec.channel_sums.cols() == k.rows() && !sticks && spec.top_k == 0),
+          "attention: sums by channel are {}x{}", spec.channel_sums.rows(), spec.channel_sums.cols());
     check(!spec.distance_gain || (spec.distance_gain.cols() > position &&
                                   spec.distance_bias.cols() == spec.distance_gain.cols()),
           "attention: distance tables of {} and {} entries at position {}", spec.distance_gain.cols(),

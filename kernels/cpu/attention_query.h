@@ -76,6 +76,27 @@ struct KeyList {
     int64_t operator[](int64_t j) const { return keys[j]; }
 };
 
+// Products of a query with keys whose channels have decayed, AttentionSpec::channel_sums.
+template <class Element, class Keys>
+void decayed_products(float* y, const Query& at, const Keys& keys, int64_t count, const float* query,
+                      const Rows<Element>& rows) {
+    const AttentionSpec& s = at.spec;
+    alignas(64) float exponent[key_block], of_channel[key_block];
+    for (int64_t j = 0; j < count; ++j) y[j] = 0.0f;
+    for (int64_t c = 0; c < s.head_dim; ++c) {
+        const double* sums = s.channel_sums.f64() + (at.head * s.head_dim + c) * s.channel_sums.row_stride +
+                             at.sequence * s.length;
+        for (int64_t j = 0; j < count; ++j) {
+            exponent[j] = static_cast<float>((sums[at.position] - sums[keys[j]]) * 1.4426950408889634);
+            of_channel[j] = load(rows[keys[j]] + c, 1)[0];
+        }
+        for_vectors(count, [&](int64_t i, auto n) {
+            const Vec key = load(of_channel + i, n) * exp2(load(exponent + i, n));
+            store(y + i, fma(splat(query[c]), key, load(y + i, n)), n);
+        });
+    }
+}
+
 // Exponents in base 2 of `count` keys, at most key_block, into y; returns the largest.
 template <class Element, class Keys>
 float exponents(float* y, const Query& at, const Keys& keys, int64_t count, const Tensor& q,
@@ -91,6 +112,7 @@ float exponents(float* y, const Query& at, const Keys& keys, int64_t count, cons
         return products(far ? far_query : query, from[keys[j]], s.head_dim);
     };
     int64_t next = 0;
+    if (s.channel_sums) decayed_products(y, at, keys, next = count, query, rows);
     for (; next + lanes <= count; next += lanes) {
         Vec sums[lanes];
         for (int i = 0; i < lanes; ++i) sums[i] = product(next + i);

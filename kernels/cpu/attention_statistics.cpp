@@ -11,7 +11,9 @@
 // With stick-breaking, tiles and keys are visited from near to far and weights are rebuilt without the lse.
 // Parallel over (sequence, head, tile of queries).
 #include <cmath>
+#include <cstring>
 #include <numbers>
+#include <optional>
 
 #include "base/error.h"
 #include "kernels/ops.h"
@@ -24,6 +26,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/channel_decay.h"
 #include "kernels/cpu/entmax.h"
 #include "kernels/cpu/stick_breaking.h"
 #include "kernels/cpu/cpu_ops.h"
@@ -334,6 +337,7 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
     check(StatisticsTile::floats(d) <= scratch_per_thread_, "attention statistics: head size {} is too large",
           d);
     check_attention(spec);
+    if (spec.channel_sums) check_channel_memory(spec, k);
     check(statistics.rows() == row_statistics * spec.heads && statistics.cols() == spec.batch * length,
           "attention statistics are {}x{}", statistics.rows(), statistics.cols());
     check(!watched || (watched.rows() == watched_keys && watched.cols() == spec.batch * length),
@@ -375,6 +379,8 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
         const ScoreRows rows(spec, head, token, count);
         const TableSlice::Tables tables(spec, head);
         const double* forget = sums_of_head(spec, head, first_row);
+        std::optional<DecayedHead> decayed;
+        if (spec.channel_sums) decayed.emplace(spec, k, sequence * spec.heads + head);
         TableSlice slice;
         RowSums sums(spec, rows, lse_of_rows, watched, token, count, Entmax(spec, head));
         const int64_t first_key = tile.first_key(), last = (tile.end - 1 - first_key) / key_tile;
@@ -387,7 +393,12 @@ void CpuOps::do_attention_statistics(Tensor statistics, const Tensor& lse, const
                 const KeyRange range(tile, panel, key, key_end, 1);
                 if (range.empty()) continue;
                 const float* queries = t.queries + panel * d * panel_cols;
-                multiply_scores(t.scores, keys, queries, range);
+                const int64_t query = tile.begin + panel * panel_cols;
+                if (decayed)
+                    multiply_pairs(t.scores, *decayed, queries, query, smaller(panel_cols, tile.end - query),
+                                   range.begin, range.end);
+                else
+                    multiply_scores(t.scores, keys, queries, range);
                 if (far_keys)
                     multiply_scores(t.far_scores, far_keys, t.far_queries + panel * d * panel_cols, range);
                 for (int64_t lane = 0; lane < panel_cols; lane += lanes) {

@@ -163,6 +163,12 @@ class CpuOps final : public Ops, public CpuDevice {
     void break_sticks_backward(const AttentionTensors& of, const AttentionGradients& gradients,
                                const Tensor& workspace, const AttentionSpec& spec);
     int64_t stick_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) const;
+    // channel_decay.cpp, channel_decay_backward.cpp: of a spec with sums by channel.
+    void decayed_attention(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,
+                           const AttentionSpec& spec);
+    void decayed_attention_backward(const AttentionTensors& of, const AttentionGradients& gradients,
+                                    const Tensor& workspace, const AttentionSpec& spec);
+    int64_t decay_workspace(const AttentionSpec& spec) const;
     // entmax.cpp.
     template <class Unit>
     void entmax_attention(Tensor o, Tensor lse, const Tensor& q, const Tensor& k, const Tensor& v,

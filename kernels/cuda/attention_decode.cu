@@ -134,6 +134,7 @@ void attention_decode(Tensor o, const Tensor& q, const Tensor& k, const Tensor& 
           "attention of {} queries to {} keys", q.rows(), k.rows());
     check(!spec.row_start, "attention of one query has no row starts");
     check(spec.normaliser == Normaliser::softmax, "a softmax over the scores of another normaliser");
+    check(!spec.channel_sums, "attention: no GPU has sums by channel");
     check(!spec.forget || (spec.forget.rows() == spec.heads && spec.forget.cols() == k.rows()),
           "attention: forget sums {}x{}", spec.forget.rows(), spec.forget.cols());
     check(spec.head_dim <= many_channels * 32, "heads of {} channels", spec.head_dim);

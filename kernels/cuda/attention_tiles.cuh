@@ -463,6 +463,7 @@ AttentionInput<T> attention_input(const Tensor& q, const Tensor& k, const Tensor
     check(by_head(spec.row_factor, tokens) && by_head(gain, spec.length) && by_head(bias, spec.length),
           "row factors {}x{} or distance tables {}x{}, {}x{} for {} heads", spec.row_factor.rows(),
           spec.row_factor.cols(), gain.rows(), gain.cols(), bias.rows(), bias.cols(), spec.heads);
+    check(!spec.channel_sums, "attention: no GPU has sums by channel");
     check(!spec.forget || (spec.forget.rows() == spec.heads && spec.forget.cols() == tokens),
           "forget sums {}x{}", spec.forget.rows(), spec.forget.cols());
     check(!spec.sink || spec.sink.count() == spec.heads, "{} sinks", spec.sink.count());

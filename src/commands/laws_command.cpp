@@ -154,6 +154,22 @@ void check_shown(const LawsArguments& options, const std::vector<law::Parameter>
     }
 }
 
+// The terms that fade channels, of all formulas; one that is not among the terms is refused.
+std::vector<std::string> fading_terms(const LawsArguments& options, const law::BoundLaw& law) {
+    std::vector<std::string> all;
+    for (const std::string& stage : options.stages) {
+        const law::NamedLaw* named = law::find_law(stage);
+        for (const std::string& name : law::faded_by(named != nullptr ? named->formula : stage)) {
+            const bool known = std::any_of(law.terms().begin(), law.terms().end(),
+                                           [&](const law::Term& t) { return t.name == name; });
+            require(known, ExitCode::usage,
+                    "law: z_between takes the name of a term: --term \"{}=...\" is missing", name);
+            all.push_back(name);
+        }
+    }
+    return all;
+}
+
 void describe(const LawsArguments& options, const std::vector<law::Parameter>& parameters,
               const law::BoundLaw& law) {
     for (const std::string& stage : options.stages) {
@@ -173,9 +189,17 @@ void describe(const LawsArguments& options, const std::vector<law::Parameter>& p
         if (p.size > 1) text += fmt::format(", {} of them", p.size);
         print_text("{}; {}\n", text, sharing_of(p));
     }
-    for (const law::Term& t : law.terms())
-        print_text("  {} = {}, x_{} = <w, token> + b with a w and a b for every head; shown at x = {}\n",
-                   t.name, t.formula, t.name, t.init);
+    const std::vector<std::string> fading = fading_terms(options, law);
+    for (const law::Term& t : law.terms()) {
+        const bool by_channel = std::find(fading.begin(), fading.end(), t.name) != fading.end();
+        print_text("  {} = {}, x_{} = <w, token> + b with a w and a b for every {}; shown at x = {}\n",
+                   t.name, t.formula, t.name, by_channel ? "channel of every head" : "head", t.init);
+    }
+    if (!fading.empty())
+        print_text(
+            "  z_between({0}) = z, whose channels fade by the sum of their {0} over the tokens after the key up to the "
+            "query\n",
+            fading.front());
     const law::Law& l = law.law();
     print_text("\nthe kernels read\n  {} = {}{}\n  gain(t) = {}\n  bias(t) = {}\n",
                l.row_square ? "row_square(n)" : "row(n)", law.written(l.row_square ? l.row_square : l.row),

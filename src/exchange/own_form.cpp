@@ -38,7 +38,7 @@ bool solves(const law::Formula& f) {  // it has a function that is solved for, w
 }
 
 std::string beyond_score(const model::LayerScore& score) {
-    if (!score.law.terms().empty()) return "a score that reads tokens (terms)";
+    if (!score.law.terms().empty() || !score.fading.empty()) return "a score that reads tokens (terms)";
     if (score.has_square) return "a score whose gain depends on n and t at once (si_interp)";
     for (const model::ScorePart* part : {&score.row, &score.gain, &score.bias}) {
         if (part->formula == nullptr) continue;

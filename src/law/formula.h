@@ -133,6 +133,9 @@ inline std::string between(const std::string& term) {
     return "between(" + term + ")";
 }
 
+// The terms w of z_between(w) in a formula, in which every channel of z fades by the sum of its own w. To the formula it is z.
+std::vector<std::string> faded_by(std::string_view formula);
+
 // Why a parameter of a score, or a term, cannot have this name; "": it can.
 std::string name_problem(std::string_view name);
 

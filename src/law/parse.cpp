@@ -208,7 +208,7 @@ class Parser {
     }
     [[noreturn]] void unknown(const std::string& word, size_t begin) const {
         const size_t end = begin + word.size();
-        if (find_function(word) != nullptr)
+        if (find_function(word) != nullptr || word == "between" || word == "z_between")
             fail(fmt::format("the function '{}' has no arguments here", word), begin, end);
         std::vector<std::string> known(parameters_.begin(), parameters_.end());
         for (const Variable v : variables_) known.push_back(name_of(v));
@@ -244,6 +244,23 @@ class Parser {
         n.parameter = static_cast<size_t>(known - parameters_.begin());
         return spanning(std::move(n), begin, at_);
     }
+    // The score before the law, by channels that a term fades: faded_by() says which.
+    Formula faded(size_t begin) {
+        take("(");
+        skip_blanks();
+        const size_t from = at_;
+        while (at_ < text_.size() && (starts_name(text_[at_]) || is_digit(text_[at_]))) ++at_;
+        const size_t end = at_;
+        if (end == from || !take(")"))
+            fail("z_between takes the name of a term alone; write what is summed into the term", from,
+                 std::max(at_, from + 1));
+        if (std::find(variables_.begin(), variables_.end(), Variable::z) == variables_.end())
+            fail("z_between belongs into a score", begin, at_);
+        Node n;
+        n.kind = Node::Kind::variable;
+        n.variable = Variable::z;
+        return spanning(std::move(n), begin, at_);
+    }
     // The term that a name sums; "": it is the name of something else.
     static std::string_view term_of(std::string_view name) {
         if (!name.starts_with("between(")) return "";
@@ -254,6 +271,7 @@ class Parser {
 
     Formula function(const std::string& word, size_t begin) {
         if (word == "between") return between(begin);
+        if (word == "z_between") return faded(begin);
         const FunctionRow* row = find_function(word);
         if (row == nullptr) {
             std::vector<std::string> known;
@@ -348,9 +366,24 @@ std::string name_problem(std::string_view name) {
     if (std::any_of(std::begin(constants), std::end(constants),
                     [&](const Constant& c) { return name == c.name; }))
         return "this is the name of a constant: choose another";
-    if (find_function(name) != nullptr || name == "between")
+    if (find_function(name) != nullptr || name == "between" || name == "z_between")
         return "this is the name of a function: choose another";
     return "";
+}
+
+std::vector<std::string> faded_by(std::string_view formula) {
+    constexpr std::string_view word = "z_between";
+    std::string text(formula);
+    std::erase(text, ' ');
+    std::vector<std::string> terms;
+    for (size_t at = 0; (at = text.find(word, at)) != std::string::npos;) {
+        const bool whole = at == 0 || !(starts_name(text[at - 1]) || is_digit(text[at - 1]));
+        at += word.size();
+        const size_t end = text.find(')', at);
+        if (whole && at < text.size() && text[at] == '(' && end != std::string::npos)
+            terms.push_back(text.substr(at + 1, end - at - 1));
+    }
+    return terms;
 }
 
 bool mentions(std::string_view formula, std::string_view name) {

@@ -307,6 +307,15 @@ void add_cosines(const AttentionPass& pass) {
         }
 }
 
+// The sum of a_c b_c exp(C_c - C'_c), sums of a channel `step` apart.
+float faded_product(const float* a, const float* b, int64_t n, const double* query, const double* key,
+                    int64_t step) {
+    float sum = 0;
+    for (int64_t c = 0; c < n; ++c)
+        sum += a[c] * b[c] * static_cast<float>(std::exp(query[c * step] - key[c * step]));
+    return sum;
+}
+
 float product(const float* a, const float* b, int64_t n) {
     constexpr int64_t lanes = 8;
     float sums[lanes] = {};
@@ -335,6 +344,7 @@ class Logits {
         take(gain_, spec.distance_gain);
         take(bias_, spec.distance_bias);
         take(forget_, spec.forget);
+        take(channels_, spec.channel_sums);
     }
     // Of head h and the query at row n of the batch, for the keys it sees.
     std::span<const float> row(int64_t h, int64_t n) {
@@ -350,7 +360,12 @@ class Logits {
         row_.resize(static_cast<size_t>(keys));
         for (int64_t t = 0; t < keys; ++t) {
             const auto [query, key] = pass_.pair(h, n, t);
-            float y = spec.scale * product(query, key, spec.head_dim);
+            const int64_t tokens = spec.channel_sums.cols();
+            const double* sums =
+                channels_.empty() ? nullptr : channels_.data() + h * spec.head_dim * tokens + n;
+            float y = spec.scale * (sums != nullptr
+                                        ? faded_product(query, key, spec.head_dim, sums, sums - t, tokens)
+                                        : product(query, key, spec.head_dim));
             if (spec.softcap > 0) y = spec.softcap * std::tanh(y / spec.softcap);
             y *= factor;
             if (gain != nullptr) {
@@ -369,7 +384,7 @@ class Logits {
   private:
     const AttentionPass& pass_;
     std::vector<float> factor_, square_, gain_, bias_, row_;
-    std::vector<double> forget_;
+    std::vector<double> forget_, channels_;
 };
 
 // Rows of the batch whose queries see 2^k keys or more but fewer than twice as many, in one sequence: a sample of them.

@@ -28,6 +28,7 @@ AttentionLayer::AttentionLayer(ParamTable& table, const ModelConfig& model, int6
     source_->add_heads(table, steps || !trained_angle(model, layer).growth.empty());
     score_ = ScoreLaw(table, model, layer, layer_score(model, layer));
     if (steps) rotation_ = TokenRotation(table, model, layer);
+    if (!fading_term(config_).empty()) fading_ = ChannelFading(table, model, layer);
     output_ = AttentionOutput(table, model, layer);
     index_ = KeyIndex(table, model, layer);
     if (config_.sink == SinkKind::learned)
@@ -57,6 +58,7 @@ std::unique_ptr<Mixer::Memory> AttentionLayer::plan(Arena& arena, const std::str
     saved.score_rows = tables.score_rows(layer_);
     saved.score = score_.plan(arena, name, tokens, saved.score_rows);
     saved.rotation = rotation_.plan(arena, name, tokens);
+    saved.fading = fading_.plan(arena, name, tokens);
     saved.o = arena.activation(name + "attention", {tokens, query_width()});
     saved.lse = arena.reserve(name + "lse", DType::f32, {config_.heads, tokens});
     saved.output = output_.plan(arena, name, tokens);
@@ -71,6 +73,7 @@ void AttentionLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, cons
     const int64_t longest = *std::max_element(size.lengths.begin(), size.lengths.end());
     w.score = score_.plan_buffers(arena, tokens, longest, saved.score_rows, training);
     w.steps = rotation_.plan_buffers(arena, tokens, longest, training);
+    w.fading = fading_.plan_buffers(arena, size, shape(1, longest));
     source_->plan_workspace(*saved.source, arena, tokens, training);
     if (training || saved.index_chooses) w.index = index_.plan_workspace(arena, tokens, training);
     if (!training) return;
@@ -86,8 +89,11 @@ void AttentionLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, cons
     if (sink_) g.sink = Tensor(nullptr, DType::f32, {config_.heads});
     if (alpha_logit_) g.alpha_logit = Tensor(nullptr, DType::f32, {config_.heads});
     int64_t bytes = 0;
-    for (int64_t length : size.lengths)
-        bytes = std::max(bytes, ops.attention_workspace(shape(tokens / length, length), g));
+    for (int64_t length : size.lengths) {
+        AttentionSpec spec = shape(tokens / length, length);
+        if (fading_) spec.channel_sums = Tensor(nullptr, DType::f64, {query_width(), tokens});
+        bytes = std::max(bytes, ops.attention_workspace(spec, g));
+    }
     w.attention = arena.reserve("attention_workspace", DType::f32, {bytes / 4 + 1});
 }
 
@@ -104,7 +110,7 @@ AttentionSpec AttentionLayer::shape(int64_t batch, int64_t length) const {
     return spec;
 }
 
-AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, bool fill) const {
+AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, const Tensor& xn, bool fill) const {
     const LayerTables& tables = tables_of(run.settings);
     AttentionSpec spec = shape(run.batch.sequences, run.batch.length);
     spec.scale = static_cast<float>(base_ * tables.score.factor);
@@ -114,6 +120,7 @@ AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, bool fi
     if (!run.decoding()) spec.row_start = run.masks.of(reach());
     score_.apply(spec, run, tables.score, {saved.score, saved.workspace.score, saved.kept_sums}, counted,
                  fill);
+    if (fading_) fading_.apply(spec, run, fading_of(saved), xn, tables, fill);
     spec.sink = config_.sink == SinkKind::zero ? tables.zeros.first(config_.heads) : run.weight(sink_);
     spec.alpha_logit = run.weight(alpha_logit_);
     spec.absolute_maxima = clips() && run.settings.absolute_maxima;
@@ -130,6 +137,7 @@ void AttentionLayer::plan_decoding(Memory& memory, Arena& arena, const std::stri
     const int64_t room = size.room;
     saved.kept_sums = score_.plan_cache(arena, name, sequences, room, saved.score_rows);
     saved.kept_steps = rotation_.plan_cache(arena, name, sequences, room);
+    saved.kept_fading = fading_.plan_cache(arena, name, sequences, room);
     if (size.piece > 0) {
         saved.piece_keys.plan(arena, name + "keys", value_width(), reach(), size);
         saved.piece_values.plan(arena, name + "values", value_width(), reach(), size);
@@ -146,7 +154,8 @@ void AttentionLayer::attend_piece(StepContext& run, const Saved& saved, const Qk
     const int64_t n = run.batch.count(), before = saved.piece_keys.before(run);
     const Tensor k = saved.piece_keys.add(run, in.k), v = saved.piece_values.add(run, in.v);
     if (scores.far_keys) scores.far_keys = saved.piece_far_keys.add(run, scores.far_keys);
-    if (scores.forget) scores.forget = scores.forget.col_range(run.position() - before, before + n);
+    for (Tensor* sums : {&scores.forget, &scores.channel_sums})
+        if (*sums) *sums = sums->col_range(run.position() - before, before + n);
     run.ops.attention(saved.o.first_rows(n), saved.lse.shaped({config_.heads, n}), Tensor(), in.q, k, v,
                       scores);
 }
@@ -160,7 +169,7 @@ void AttentionLayer::forward(StepContext& run, const Memory& memory, Tensor y, W
     const Tensor q = source_->parts_of(qkv).q, k = source_->parts_of(qkv).k;
     source_->forward(run, *saved.source, qkv, xn);
     score_.read(run, saved.score, xn);
-    AttentionSpec scores = spec(run, saved, true);
+    AttentionSpec scores = spec(run, saved, xn, true);
     if (saved.index_chooses && scores.top_k > 0)
         scores.index = index_.forward(run, saved.workspace.index, saved.kept_index_keys, xn, tables);
     if (tables.far_from > 0) {
@@ -219,13 +228,15 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     run.weight_gradient(out_, dy, output_.result(saved.output, o));
     run.ops.linear_backward_input(output_.gradient(workspace.output, dout), dy, run.matrix(out_), Write::set);
     output_.backward(run, dout, saved.output, workspace.output, {o, xn, v, tables.output});
-    AttentionSpec scores = spec(run, saved, false);
+    AttentionSpec scores = spec(run, saved, xn, false);
     AttentionGradients also = score_.gradients(workspace.score, n);
+    also.channel_sums = fading_.gradient(workspace.fading, n);
     also.sink = run.gradient(sink_);
     also.alpha_logit = run.gradient(alpha_logit_);
     learn_index(run, memory, xn);
     run.ops.attention_backward(dq, dk, dv, also, workspace.attention, dout, o, lse, q, k, v, scores);
     if (rotation_) rotation_.backward(run, steps_of(saved), {dq, dk, dv}, {q, k, v}, tables);
+    if (fading_) fading_.backward(run, fading_of(saved), tables);
     output_.backward_values(run, dv, workspace.output);
     score_.backward(run, tables.score, saved.score, workspace.score, also, scores.row_start);
     values_.backward(run, dprojected_values, dv, saved.values, own_values, shared);
@@ -233,6 +244,7 @@ void AttentionLayer::backward(StepContext& run, Tensor dxn, const Tensor& dy, co
     output_.backward_input(run, dxn, workspace.output);
     score_.backward_input(run, dxn, workspace.score, xn);
     if (rotation_) rotation_.backward_input(run, dxn, workspace.steps, xn);
+    if (fading_) fading_.backward_input(run, dxn, workspace.fading, xn);
 }
 
 void AttentionLayer::learn_index(StepContext& run, const Memory& memory, const Tensor& xn) const {
@@ -240,7 +252,7 @@ void AttentionLayer::learn_index(StepContext& run, const Memory& memory, const T
     const Saved& saved = static_cast<const Saved&>(memory);
     const int64_t n = run.batch.count();
     const Tensor qkv = saved.qkv.first_rows(n), lse = saved.lse.shaped({config_.heads, n});
-    AttentionSpec scores = spec(run, saved, false);
+    AttentionSpec scores = spec(run, saved, xn, false);
     const auto [q, k, v] = source_->parts_of(qkv);
     index_.learn(run, run.index_losses, saved.workspace.index, xn, q, k, lse, scores,
                  tables_of(run.settings));
@@ -249,7 +261,7 @@ void AttentionLayer::learn_index(StepContext& run, const Memory& memory, const T
 // Layers that norm queries or keys are not clipped. Neither are sticks, where one large score takes no weight from nearer
 // keys, nor entmax, whose kernels gather no maxima.
 bool AttentionLayer::clips() const {
-    return config_.qk.kind == QkKind::none && config_.normaliser == Normaliser::softmax;
+    return config_.qk.kind == QkKind::none && config_.normaliser == Normaliser::softmax && !fading_;
 }
 
 Tensor AttentionLayer::maxima_in(const PassSettings& settings) const {

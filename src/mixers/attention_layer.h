@@ -2,12 +2,13 @@
 //
 //     qkv = made of xn, q and k normed and turned  [N, Q], Q = (H + 2G) d; qkv_source.h
 //     v   = mixed and normed values                value_path.h
-//     terms = formulas of xn                       optional, score_law.h, token_rotation.h
+//     terms = formulas of xn                       optional, score_law.h, token_rotation.h, channel_fading.h
 //     o   = attention(q, k, v)                     [N, H d]; scores: attention_spec.h
 //     y  += output(o) Wo^T                         attention_output.h
 #pragma once
 
 #include "mixers/attention_output.h"
+#include "mixers/channel_fading.h"
 #include "mixers/key_index.h"
 #include "mixers/qkv_source.h"
 #include "mixers/score_law.h"
@@ -25,6 +26,7 @@ class AttentionLayer : public AttentionMixer {
     // What lives only inside one call.
     struct Workspace {
         ScoreLaw::Buffers score, steps;
+        ChannelFading::Buffers fading;
         Tensor row_maxima;  // [H, N]
         Tensor dqkv;        // [N, Q]
         Tensor dvalues;     // [N, G d], if values are mixed
@@ -41,11 +43,12 @@ class AttentionLayer : public AttentionMixer {
         ScoreRows score_rows;
         ScoreLaw::Saved score;
         TokenRotation::Saved rotation;
+        ChannelFading::Saved fading;
         Tensor o;    // [N, H d]
         Tensor lse;  // [H, N]
         AttentionOutput::Saved output;
         Workspace workspace;
-        ScoreLaw::Cache kept_sums, kept_steps;
+        ScoreLaw::Cache kept_sums, kept_steps, kept_fading;
         PieceRows piece_keys, piece_values, piece_far_keys;  // of an evaluation in pieces
         bool index_chooses = false;                          // keys, in evaluations
         Tensor kept_index_keys;                              // KeyIndex::plan_cache, if it does
@@ -84,14 +87,17 @@ class AttentionLayer : public AttentionMixer {
     static TokenRotation::Memory steps_of(const Saved& saved) {
         return {saved.rotation, saved.workspace.steps, saved.kept_steps};
     }
+    static ChannelFading::Memory fading_of(const Saved& saved) {
+        return {saved.fading, saved.workspace.fading, saved.kept_fading};
+    }
     bool clips() const;
     // The largest scores of this layer so far, f32 [H]; empty: they are not gathered.
     Tensor maxima_in(const PassSettings& settings) const;
     AttentionSpec shape(int64_t batch, int64_t length) const;
     // Attention of the queries of a piece to the keys before it and its own.
     void attend_piece(StepContext& run, const Saved& saved, const Qkv& in, AttentionSpec scores) const;
-    // The spec of a pass. The forward pass fills the buffers it points to; the backward pass reads them.
-    AttentionSpec spec(StepContext& run, const Saved& saved, bool fill) const;
+    // The spec of a pass. The forward pass fills the buffers it points to from xn; the backward pass reads them.
+    AttentionSpec spec(StepContext& run, const Saved& saved, const Tensor& xn, bool fill) const;
 
     AttentionConfig config_;
     int64_t layer_;
@@ -100,6 +106,7 @@ class AttentionLayer : public AttentionMixer {
     ValuePath values_;
     ScoreLaw score_;
     TokenRotation rotation_;
+    ChannelFading fading_;
     AttentionOutput output_;
     KeyIndex index_;
     double base_ = 1;  // factor of <q, k>

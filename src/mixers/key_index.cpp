@@ -86,6 +86,9 @@ void check_index(const LayoutRules& rules) {
         rules.refuse(".index_heads", "an index of keys learns from the softmax", ".normaliser");
     if (rules.a.index_heads > 0 && !angle_step(rules.a).empty())
         rules.refuse(".index_heads", "an index of keys turns by positions, not by sums of tokens", ".angle");
+    if (rules.a.index_heads > 0 && !fading_term(rules.a).empty())
+        rules.refuse(".index_heads", "an index of keys learns from scores whose channels do not fade",
+                     ".score");
 }
 
 }  // namespace longreach::model

@@ -244,6 +244,8 @@ void check_latent(const LayoutRules& rules) {
                  "be had from its latent without the key (optimizer.qk_clip bounds scores instead)");
     only_without(a.bias != AttentionBias::none, ".bias", "projections of a latent have no biases");
     only_without(!angle_step(a).empty(), ".angle", "with a latent positions turn, not sums of tokens");
+    only_without(!fading_term(a).empty(), ".score",
+                 "a generation keeps latents, not keys whose channels fade");
     only_without(a.conv.size > 0, ".conv.size",
                  "a generation keeps latents, not the keys and values that a convolution reads");
     for (const auto& [key, channels] : {std::pair(".latent.width", l.width), {".latent.shared", l.shared}})

@@ -63,6 +63,8 @@ constexpr OptionalPart optional_parts[] = {
      [](const AttentionConfig& a) { return a.attends() && a.index_heads > 0; }},
     {{.field = ".normaliser", .word = "entmax", .no_gpu = "no GPU computes entmax"},
      [](const AttentionConfig& a) { return a.attends() && a.normaliser == Normaliser::entmax; }},
+    {{.field = ".score", .word = "z_between", .no_gpu = "no GPU fades channels"},
+     [](const AttentionConfig& a) { return a.attends() && !fading_term(a).empty(); }},
     {{.field = ".delta.start", .word = "previous", .no_gpu = "no GPU passes states on", .sequences = 2},
      passes_states},
 };

@@ -16,10 +16,6 @@ namespace {
 
 using law::Sharing;
 
-std::string text_of(double value) {
-    return fmt::format("{}", value);
-}
-
 bool unit_vectors(QkKind kind) {
     return kind == QkKind::qk_l2 || kind == QkKind::cosa;
 }
@@ -37,220 +33,6 @@ double unscaled_base(const AttentionConfig& a) {
     if (a.score_base == 0) return default_base(a);
     return unit_vectors(a.qk.kind) ? a.score_base * static_cast<double>(a.head_dim) : a.score_base;
 }
-
-Sharing sharing_of(Learning learn, Sharing by_law) {
-    switch (learn) {
-        case Learning::by_law:
-            return by_law;
-        case Learning::no:
-            return Sharing::fixed;
-        case Learning::model:
-            return Sharing::model;
-        case Learning::layout:
-            return Sharing::layout;
-        case Learning::layer:
-            return Sharing::layer;
-        case Learning::head:
-            return Sharing::head;
-    }
-    return by_law;
-}
-
-class Builder {
-  public:
-    explicit Builder(const AttentionConfig& attention) : a_(attention) {}
-
-    ScoreText text(const ScoreChange& change) {
-        const std::string of_angle = angle_step(a_);
-        for (const auto& [name, config] : a_.terms)
-            if (name != of_angle) add_term({.name = name, .formula = ""}, ".score");
-        if (a_.score.is_null())
-            add_stage("z", {}, ".score");
-        else
-            for_entries(a_.score, ".score", [&](const std::string& text, const std::string& key) {
-                named_or_formula(text, key);
-            });
-        for (size_t i = 0; i < out_.stages.size() && !of_angle.empty(); ++i)
-            for (const std::string& place :
-                 {law::at_query(of_angle), law::at_key(of_angle), law::between(of_angle)})
-                if (law::mentions(out_.stages[i].formula, place))
-                    throw ScoreError(
-                        fmt::format("the term {} turns heads: give the score a term of its own", of_angle),
-                        out_.keys[i]);
-        if (!change.factor.empty()) {
-            add_stage(law::find_law(change.factor)->formula, {}, "eval.rope.scale");
-            out_.stages.back().of_factor = true;
-        }
-        if (!change.laws.is_null())
-            for_entries(change.laws, "eval.score",
-                        [&](const std::string& text, const std::string& key) { add_change(text, key); });
-        return std::move(out_);
-    }
-
-  private:
-    void add_stage(const std::string& formula, std::vector<size_t> parameters, const std::string& key) {
-        out_.stages.push_back({formula, std::move(parameters)});
-        out_.keys.push_back(key);
-    }
-    size_t add_parameter(law::Parameter p, const std::string& tensor) {
-        out_.tensors.push_back(p.learn == Sharing::fixed ? "" : tensor);
-        out_.parameters.push_back(std::move(p));
-        return out_.parameters.size() - 1;
-    }
-
-    // body(text, key) for the only formula, or those of a list.
-    template <class Body>
-    static void for_entries(const json::Value& score, const std::string& key, Body body) {
-        const json::Array* list = score.to_array();
-        const size_t count = list == nullptr ? 1 : list->size();
-        if (count == 0) throw ScoreError("expected a formula or the name of a law", key);
-        for (size_t i = 0; i < count; ++i) {
-            const std::string at = list == nullptr ? key : fmt::format("{}.{}", key, i);
-            const std::string* text = (list == nullptr ? score : (*list)[i]).to_string();
-            if (text == nullptr) throw ScoreError("expected a formula or the name of a law", at);
-            body(*text, at);
-        }
-    }
-
-    void add_change(const std::string& written, const std::string& key) {
-        const law::NamedLaw* named = law::find_law(written);
-        std::vector<size_t> parameters;
-        for (law::Parameter p : named != nullptr ? named->parameters : std::vector<law::Parameter>()) {
-            if (p.init == "parity" || p.init.starts_with("uniform(") || p.size > 1)
-                throw ScoreError(
-                    fmt::format(
-                        "parameter {} of {} has to be trained: write the formula with a number for it",
-                        p.name, written),
-                    key);
-            p.learn = Sharing::fixed;
-            parameters.push_back(add_parameter(std::move(p), ""));
-        }
-        add_stage(named != nullptr ? named->formula : written, std::move(parameters), key);
-    }
-
-    void named_or_formula(const std::string& written, const std::string& key) {
-        const law::NamedLaw* named = law::find_law(written);
-        std::vector<size_t> parameters;
-        if (named != nullptr) {
-            for (const law::Term& term : named->terms) add_term(term, key);
-            for (const law::Parameter& p : named->parameters) {
-                if (find(p.name) != nullptr)
-                    throw ScoreError(
-                        fmt::format("two laws have a parameter {}: write one of them as a formula", p.name),
-                        key);
-                parameters.push_back(configured(p));
-            }
-            return add_stage(named->formula, std::move(parameters), key);
-        }
-        for (const auto& [name, unused] : a_.params) {
-            if (!law::mentions(written, name)) continue;
-            const std::string problem = law::name_problem(name);
-            if (!problem.empty()) throw ScoreError(problem, ".params." + name);
-            const size_t* known = find(name);
-            parameters.push_back(known != nullptr ? *known : configured({.name = name, .init = ""}));
-        }
-        add_stage(written, std::move(parameters), key);
-    }
-
-    // A term as a law has it, with what the config says of it.
-    void add_term(law::Term term, const std::string& key) {
-        const std::string section = ".terms." + term.name;
-        if (const std::string problem = law::name_problem(term.name); !problem.empty())
-            throw ScoreError(problem, section);
-        for (const std::string& place : {law::at_query(term.name), law::at_key(term.name)})
-            if (a_.params.contains(place))
-                throw ScoreError(
-                    fmt::format("this is the term {} at the query or the key: choose another name",
-                                term.name),
-                    ".params." + place);
-        const auto known = std::find_if(out_.terms.begin(), out_.terms.end(),
-                                        [&](const law::Term& t) { return t.name == term.name; });
-        const bool again = known != out_.terms.end();
-        if (again && !known->formula.empty() && !term.formula.empty() && !a_.terms.contains(term.name))
-            throw ScoreError(
-                fmt::format("two laws have a term {}: write one of them as a formula", term.name), key);
-        if (const auto it = a_.terms.find(term.name); it != a_.terms.end()) {
-            const TermConfig& c = it->second;
-            if (!c.value.empty()) term.formula = c.value;
-            if (const std::string* init = c.init.to_string())
-                term.init = *init;
-            else if (const std::optional<double> number = c.init.to_number())
-                term.init = text_of(*number);
-            else if (!c.init.is_null())
-                throw ScoreError("expected a number or a formula", section + ".init");
-            term.zero_weights = term.zero_weights || c.zero_init;
-        }
-        for (const auto& [name, unused] : a_.params)
-            if (law::mentions(term.formula, name)) {
-                const size_t* parameter = find(name);
-                term.parameters.push_back(parameter != nullptr ? *parameter
-                                                               : configured({.name = name, .init = ""}));
-            }
-        if (again)
-            *known = std::move(term);
-        else
-            out_.terms.push_back(std::move(term));
-    }
-
-    const size_t* find(const std::string& name) const {
-        for (const auto& [known, index] : names_)
-            if (known == name) return &index;
-        return nullptr;
-    }
-
-    // A parameter with what the config says of it.
-    size_t configured(law::Parameter p) {
-        const std::string key = ".params." + p.name;
-        if (const auto it = a_.params.find(p.name); it != a_.params.end()) {
-            const ScoreParameterConfig& c = it->second;
-            if (const std::string* init = c.init.to_string()) {
-                p.init = *init;
-            } else if (const std::optional<double> number = c.init.to_number()) {
-                p.init = text_of(*number);
-            } else if (!c.init.is_null()) {
-                throw ScoreError("expected a number, a formula, parity or uniform(a, b)", key + ".init");
-            }
-            p.learn = sharing_of(c.learn, p.learn);
-            p.positive = p.positive || c.positive;
-            if (c.size > 0) p.size = c.size;
-            p.rate = c.lr;
-            set_range(p, c, key);
-        }
-        if (p.init.empty())
-            throw ScoreError("needs a first value: a number, a formula, parity or uniform(a, b)",
-                             key + ".init");
-        if (p.positive && p.init.starts_with("uniform("))
-            throw ScoreError("what starts at random cannot be learned as a logarithm", key + ".positive");
-        if (p.learn == Sharing::fixed && p.init.starts_with("uniform("))
-            throw ScoreError("a first value drawn at random must learn: set learn to layer or head",
-                             key + ".learn");
-        if (p.learn == Sharing::fixed && p.size > 1)
-            throw ScoreError("a vector that does not learn is one number: let it learn", key + ".learn");
-        if (p.learn == Sharing::fixed && p.positive)
-            throw ScoreError("has no effect: this parameter does not learn", key + ".positive");
-        const std::string tensor = (p.positive ? "score.log_" : "score.") + p.name;
-        const std::string name = p.name;
-        const size_t index = add_parameter(std::move(p), tensor);
-        names_.emplace_back(name, index);
-        return index;
-    }
-
-    static void set_range(law::Parameter& p, const ScoreParameterConfig& c, const std::string& key) {
-        if (c.range.is_null()) return;
-        const json::Array* range = c.range.to_array();
-        const bool two = range != nullptr && range->size() == 2;
-        const std::optional<double> least = two ? (*range)[0].to_number() : std::nullopt;
-        const std::optional<double> most = two ? (*range)[1].to_number() : std::nullopt;
-        if (!least || !most || *least > *most)
-            throw ScoreError("expected two numbers, the smaller first", key + ".range");
-        p.least = *least;
-        p.most = *most;
-    }
-
-    const AttentionConfig& a_;
-    ScoreText out_;
-    std::vector<std::pair<std::string, size_t>> names_;  // of parameters, and their index
-};
 
 [[noreturn]] void rethrow(const law::FormulaError& e, const std::string& text, const std::string& key) {
     throw ScoreError(e.begin == e.end ? e.what() : fmt::format("{}: {}", e.what(), law::marked(text, e)),
@@ -361,6 +143,17 @@ void check_terms(const LayerScore& s, const ScoreText& text, const AttentionConf
             text.keys.back());
 }
 
+// What the kernels of fading channels do not know.
+void check_fading(const LayerScore& s, const ScoreText& text, const AttentionConfig& a) {
+    const auto refuse = [&](bool used, const char* what) {
+        if (used) throw ScoreError(fmt::format("z_between({}) {}", s.fading, what), text.keys.front());
+    };
+    refuse(a.normaliser != Normaliser::softmax, "needs the softmax");
+    refuse(s.law.law().softcap != 0, "has no softcap");
+    refuse(s.has_square, "is multiplied by a number of n and a number of t, not by sqrt of a sum over both");
+    refuse(s.gain.learned() || s.bias.learned(), "stands next to tables by distance that do not learn");
+}
+
 void check_parameters(const LayerScore& s, const ScoreText& text) {
     for (size_t i = 0; i < text.parameters.size(); ++i) {
         const law::Parameter& p = text.parameters[i];
@@ -394,20 +187,6 @@ law::Formula temperature_of(const ScoreChange& change, const ModelConfig& model,
 
 }  // namespace
 
-ScoreText score_text(const AttentionConfig& attention, const ScoreChange& change) {
-    return Builder(attention).text(change);
-}
-
-std::string written_out(const ScoreText& text) {
-    std::string line;
-    for (size_t i = 0; i < text.stages.size(); ++i)
-        line += fmt::format("{}{}", i == 0 ? "" : ", then ", text.stages[i].formula);
-    for (const law::Parameter& p : text.parameters)
-        line += fmt::format("; {} = {}{}", p.name, p.init, law::learned(p.learn));
-    for (const law::Term& t : text.terms) line += fmt::format("; {} = {} by token", t.name, t.formula);
-    return line;
-}
-
 double bias_of_gain(const LayerScore& score, int64_t rows) {
     const ScorePart &gain = score.gain, &bias = score.bias;
     if (gain.learned() || bias.learned() || score.has_square || is_one(gain)) return 0;
@@ -424,11 +203,6 @@ double bias_of_gain(const LayerScore& score, int64_t rows) {
         }
     }
     return k;
-}
-
-bool starts_at_parity(const ScoreText& text) {
-    return std::any_of(text.parameters.begin(), text.parameters.end(),
-                       [](const law::Parameter& p) { return p.init == "parity"; });
 }
 
 namespace {
@@ -480,6 +254,8 @@ LayerScore score_of(const ModelConfig& model, int64_t layer, const AttentionConf
     }
     check_parameters(s, text);
     check_terms(s, text, a);
+    s.fading = fading_term(a);
+    if (!s.fading.empty()) check_fading(s, text, a);
     if (a.sink != SinkKind::none && s.has_square)
         throw ScoreError(
             "sqrt of a sum over n and t is computed up to a number for each query, which cancels in the "
@@ -500,16 +276,63 @@ LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChang
     return score_of(model, layer, model.layer_attention(layer), change);
 }
 
+namespace {
+
+// The sums of one term alone, of `heads` heads.
+LayerScore sums_of(const ModelConfig& model, int64_t layer, int64_t heads, const std::string& term,
+                   const TermConfig& config) {
+    AttentionConfig sums;
+    sums.heads = heads;
+    sums.head_dim = model.layer_attention(layer).head_dim;
+    sums.score = json::Value("z + " + law::between(term));
+    sums.terms = {{term, config}};
+    return score_of(model, layer, sums, {});
+}
+
+// The term as the config has it, else the law that names it.
+TermConfig fading_config(const AttentionConfig& a, const std::string& term) {
+    const auto it = a.terms.find(term);
+    TermConfig c = it != a.terms.end() ? it->second : TermConfig{};
+    const json::Array* list = a.score.to_array();
+    const std::string* first = (list == nullptr ? a.score : list->front()).to_string();
+    const law::NamedLaw* named = first != nullptr ? law::find_law(*first) : nullptr;
+    for (const law::Term& known : named != nullptr ? named->terms : std::vector<law::Term>()) {
+        if (known.name != term) continue;
+        if (c.value.empty()) c.value = known.formula;
+        if (c.init.is_null()) c.init = json::Value(known.init);
+        c.zero_init = c.zero_init || known.zero_weights;
+    }
+    if (c.value.empty())
+        throw ScoreError(fmt::format("z_between takes the name of a term: terms.{} is missing", term),
+                         list == nullptr ? ".score" : ".score.0");
+    return c;
+}
+
+}  // namespace
+
 LayerScore layer_steps(const ModelConfig& model, int64_t layer) {
     const AttentionConfig& a = model.layer_attention(layer);
     const std::string step = angle_step(a);
     check(!step.empty(), "layer {} has no steps", layer);
-    AttentionConfig sums;
-    sums.heads = a.kv();
-    sums.head_dim = a.head_dim;
-    sums.score = json::Value("z + " + law::between(step));
-    sums.terms = {{step, a.terms.at(step)}};
-    return score_of(model, layer, sums, {});
+    return sums_of(model, layer, a.kv(), step, a.terms.at(step));
+}
+
+LayerScore layer_fading(const ModelConfig& model, int64_t layer) {
+    const AttentionConfig& a = model.layer_attention(layer);
+    const std::string term = fading_term(a);
+    check(!term.empty(), "layer {} fades no channels", layer);
+    LayerScore s = sums_of(model, layer, a.heads * a.head_dim, term, fading_config(a, term));
+    // The kernels divide what has faded into factors of at most 1.
+    for (const double x : {0.0, 1.0, -1.0, 8.0, -8.0, 30.0, -30.0}) {
+        const law::Formula value = law::resolve(s.between.formula, {}, {x});
+        if (law::Values values; law::evaluate(value, values) > 0)
+            throw ScoreError(
+                fmt::format("what fades channels is at most 0 for every x, as log_sigmoid(x) is; at x = "
+                            "{} it is {:.4g}",
+                            x, law::evaluate(value, values)),
+                ".terms." + term);
+    }
+    return s;
 }
 
 }  // namespace longreach::model

@@ -58,12 +58,18 @@ struct LayerScore {
         key{};  // of terms; key: the bias of the key with its sign turned, as AttentionSpec::forget has it
     bool has_sums = false;  // one of them is not 0
     bool counts = false;    // something depends on n
+    std::string fading{};   // the term that fades the channels of <q, k>; "": none
     bool learns() const { return row.learned() || gain.learned() || bias.learned() || has_sums; }
     // All parts; those that the layer does not have are empty or constant.
     std::array<const ScorePart*, 6> parts() const { return {&row, &gain, &bias, &square, &between, &key}; }
 };
 // The parameters of formulas that `change` adds do not learn. Throws ScoreError.
 LayerScore layer_score(const ModelConfig& model, int64_t layer, const ScoreChange& change = {});
+
+// The term w of z_between(w) in the score; "": there is none.
+std::string fading_term(const AttentionConfig& attention);
+// What a layer with such a term sums, as the score z + between(w) of H d heads, one for each channel of a query.
+LayerScore layer_fading(const ModelConfig& model, int64_t layer);
 
 // What a layer whose angle has a step (angle_step) sums, as the score z + between(step) of its key heads.
 LayerScore layer_steps(const ModelConfig& model, int64_t layer);

@@ -260,6 +260,7 @@ void ModelConfig::check_score(config::Problems& p, int64_t layer, bool counted) 
             output_factor(*this, layer);
         if (!angle_step(a).empty()) layer_steps(*this, layer);
         const LayerScore score = layer_score(*this, layer);
+        if (!score.fading.empty()) layer_fading(*this, layer);
         if (!score.counts && !counted)
             p.no_effect(path + ".score_count", "nothing depends on n", path + ".score");
         if (score.law.law().of_dot && !starts_at_parity(score_text(a)))

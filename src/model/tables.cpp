@@ -61,6 +61,7 @@ void Tables::add_layer(const ModelConfig& config, int64_t layer, const LayerChoi
         output_of_.push_back(-1);
         scores_.emplace_back();
         steps_.emplace_back();
+        fading_.emplace_back();
         return;
     }
     most_heads_ = std::max(most_heads_, a.heads);
@@ -69,7 +70,10 @@ void Tables::add_layer(const ModelConfig& config, int64_t layer, const LayerChoi
     const law::Angle angle = trained_angle(config, layer);
     const bool turned = !angle.near.empty(), steps = !angle_step(a).empty();
     steps_.emplace_back();
-    if (steps) steps_.back().sums = std::make_unique<const LayerScore>(layer_steps(config, layer));
+    if (steps) steps_.back().score = std::make_unique<const LayerScore>(layer_steps(config, layer));
+    fading_.emplace_back();
+    if (!fading_term(a).empty())
+        fading_.back().score = std::make_unique<const LayerScore>(layer_fading(config, layer));
     if (turned)
         rotary = index_of(rotary_,
                           [&](const Rotary& r) {
@@ -137,8 +141,9 @@ void Tables::plan(Arena& arena) {
         s.trained_tables = plan_score(arena, *s.trained);
         if (s.changed) s.changed_tables = plan_score(arena, *s.changed);
     }
-    for (Steps& s : steps_)
-        if (s.sums) s.tables = plan_score(arena, *s.sums);
+    for (std::vector<Sums>* of : {&steps_, &fading_})
+        for (Sums& s : *of)
+            if (s.score) s.tables = plan_score(arena, *s.score);
     collect();
 }
 
@@ -223,6 +228,7 @@ LayerTables Tables::tables_of(int64_t layer) const {
     }
     if (const OutputFactors* o = at(output_, output_of_[l])) t.output = o->table;
     t.steps = steps_[l].tables;
+    t.fading = fading_[l].tables;
     if (const Rotary* r = at(rotary_, rotary_of_[l])) {
         t.theta = r->theta;
         t.queries = r->queries;

@@ -72,8 +72,9 @@ struct LayerTables {
     Tensor ones;                         // [head_dim], the gain of heads whose rotation grows
     int64_t top_k = 0, top_k_block = 0;  // as in PostHocConfig; 0 in training
     ScoreTables score;
-    ScoreTables steps;  // of a layer whose angle has a step; its queries and keys above are empty
-    Tensor theta;       // f64 [1, pairs]: by how much a pair turns for each unit of the sum of steps
+    ScoreTables steps;   // of a layer whose angle has a step; its queries and keys above are empty
+    ScoreTables fading;  // of a layer whose channels fade
+    Tensor theta;        // f64 [1, pairs]: by how much a pair turns for each unit of the sum of steps
 };
 
 class Tables {
@@ -154,11 +155,13 @@ class Tables {
     int64_t length_ = 0;                          // T of the laws
     bool takes_top_ = false;                      // top_k acts: not in training
     std::vector<Score> scores_;                   // per layer
-    struct Steps {
-        std::unique_ptr<const LayerScore> sums{};  // null: positions turn the layer, or nothing does
+    // Sums of a term that no score adds.
+    struct Sums {
+        std::unique_ptr<const LayerScore> score{};  // null: there are none
         ScoreTables tables{};
     };
-    std::vector<Steps> steps_;    // per layer
+    std::vector<Sums> steps_;     // per layer, of its angle
+    std::vector<Sums> fading_;    // per layer, by channel
     std::vector<int> rotary_of_;  // per layer; -1: none
     std::vector<OutputFactors> output_;
     std::vector<int> output_of_;

@@ -303,11 +303,14 @@ bool Experiment::knows_layouts() const {
 void Experiment::check_layers(config::Problems& p) const {
     if (!knows_layouts()) return;  // reported elsewhere
     bool plain = false, uses_context = eval.rope.active() || law::mentions(loss.weight, "L");
-    std::string sticks, others;  // path of a layer that breaks sticks, and of one without softmax
+    // Path of a layer that breaks sticks, of one without softmax, and of one whose channels fade.
+    std::string sticks, others, fading;
     for (int64_t l : model.distinct_attention_layers()) {
         const model::AttentionConfig& a = model.layer_attention(l);
         const std::string path = model.layout_path(l);
-        plain = plain || (a.qk.kind == model::QkKind::none && a.normaliser == Normaliser::softmax);
+        const bool fades = !model::fading_term(a).empty();
+        plain = plain || (a.qk.kind == model::QkKind::none && a.normaliser == Normaliser::softmax && !fades);
+        if (fades) fading = path + ".score";
         if (a.normaliser == Normaliser::stick_breaking) sticks = path + ".normaliser";
         if (a.normaliser != Normaliser::softmax) others = path + ".normaliser";
         try {
@@ -353,11 +356,17 @@ void Experiment::check_layers(config::Problems& p) const {
     }
     model::check_scores(model, every_length(), p);
     if (optimizer.qk_clip.limit > 0 && !plain)
-        p.no_effect("optimizer.qk_clip.limit", "every layer norms its queries or keys, or has no softmax",
+        p.no_effect("optimizer.qk_clip.limit",
+                    "every layer norms its queries or keys, fades its channels, or has no softmax",
                     "model.attention.qk.kind");
     if (eval.rope.far_pairs() && !sticks.empty())
         p.add(eval.rope.angle_key(), "stick-breaking attention has no far pairs with angles of their own",
               sticks);
+    if (eval.rope.far_pairs() && !fading.empty())
+        p.add(eval.rope.angle_key(), "keys whose channels fade have no far pairs with angles of their own",
+              fading);
+    if (eval.rope.top_k > 0 && !fading.empty())
+        p.add("eval.top_k", "not over scores whose channels fade", fading);
     if (eval.rope.top_k > 0 && !others.empty())
         p.add("eval.top_k", "only a softmax is computed over the largest scores", others);
     if (eval.rope.top_k > 0 && system.device != Device::cpu)

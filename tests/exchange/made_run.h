@@ -15,7 +15,8 @@ namespace longreach::test {
 inline train::Experiment make_run(const std::string& run, const std::string& model, uint64_t tokenizer = 0) {
     const std::string text = fmt::format(
         R"({{"run": {{"name": "{}", "dir": "{}"}}, "model": {}, "stages": [{{"steps": 1, "context": 32}}],
-            "batch": {{"tokens": 32}}, "eval": {{"lengths": [32]}}, "data": {{"document_mask": false}}, "resolved": true}})",
+            "batch": {{"tokens": 32}}, "eval": {{"lengths": [32]}}, "data": {{"document_mask": false}},
+            "system": {{"device": "cpu"}}, "resolved": true}})",
         io::base_name(run), io::parent_path(run), model);
     const auto loaded = config::load_config<train::Experiment>(
         {.file = "made", .text = text}, [](train::Experiment& e, config::Problems& p) { e.check(p); });

@@ -197,6 +197,8 @@ TEST_CASE("a model that neither a class nor the code expresses is refused by the
           message("model.attention: conv.size", "model.attention: conv.size"));
     CHECK(refused(section(R"("score": "forgetting")")) ==
           message("model.attention: score", "model.attention: a score that reads tokens (terms)"));
+    CHECK(refused(section(R"("score": "wall")")) ==
+          message("model.attention: score", "model.attention: a score that reads tokens (terms)"));
     CHECK(refused(section(R"("mixer": "gdn")")) ==
           message("model.attention: mixer", "model.attention: mixer"));
     CHECK(contains(refused(section(R"("score": "si_interp")")), "(si_interp)"));

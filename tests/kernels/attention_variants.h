@@ -7,6 +7,7 @@
 //     e_s  = |f| (e_c + 4 u |z'|)        s = f z', the cap's own factors rounded
 //     e_y  = gain (e_s + 4 u |s|) + 4 u (|y| + |bias| + |w|/2) + e_f
 //            + 2 u |k| (gain^2 + 1)          gain (s + k gain) - k in place of gain s + bias
+//            + scale sum |q||k| (3 e_exp + (3 |dC| + 8) u)    of each channel's factor, with sums by channel: in e_z
 //     e_f  = 2^-22 |c_i - c_j| + 2^-45 max |c|   forget sums (attention_spec.h): each is split into two f32 with
 //                                            2^-48 |c| left, high parts differ by c_i - c_j, low ones by 2^-23 |c|
 // A probability is off by the relative e_p = 2 max e_y + 4 u (max |y| + |lse|) + e_exp (once for y, once for
@@ -26,245 +27,9 @@
 // o in delta, of P and dS before their products, of the results.
 #pragma once
 
-#include "kernels/support.h"
+#include "kernels/attention_problem.h"
 
 namespace longreach::test {
-
-inline double roundings(double k) {
-    return k * unit / (1 - k * unit);
-}
-inline constexpr double safety = 2;
-inline constexpr double e_exp = 3e-7;
-inline constexpr double e_coarse_exp = 9e-5;  // of weights that are rounded for their product
-inline constexpr double e_tanh = 4e-7;
-inline constexpr double floor_of_bounds = 1e-30;
-
-// What is on and what is off. Rows of a table or factor: 0 (absent), 1 or `heads`.
-struct Variant {
-    int64_t batch = 1, length = 1, heads = 1, kv_heads = 1, head_dim = 4;
-    int64_t window = 0, chunk = 0;
-    bool documents = false;
-    double softcap = 0;
-    int64_t factor_rows = 0, gain_rows = 0, bias_rows = 0;
-    double bias_of_gain = 0;  // as in AttentionSpec; then bias_rows = gain_rows
-    bool row_square = false;
-    bool sink = false;
-    bool far = false;
-    int64_t far_from = 0;
-    bool maxima = false, absolute = false;
-    // Gradients asked for beside those of q, k and v.
-    bool factor_gradient = false, gain_gradient = false, bias_gradient = false, sink_gradient = false;
-    bool forget = false, forget_gradient = false;
-    bool sticks = false;
-    double alpha = 0;                    // of entmax; 0: another normaliser
-    bool alpha_gradient = false;         // alphas by head, around alpha, that learn
-    int64_t top_k = 0, top_k_block = 0;  // without gradients
-    double input = 0;                    // relative rounding of the inputs of products
-    uint64_t seed = 1;
-
-    int64_t tokens() const { return batch * length; }
-    bool tables() const { return gain_rows > 0; }
-};
-
-// Consecutive random numbers.
-class Draw {
-  public:
-    explicit Draw(uint64_t seed, uint32_t stream = 0) : rng_(seed, Purpose::test, stream) {}
-    int64_t below(int64_t n) { return static_cast<int64_t>(rng_.below(next_++, static_cast<uint64_t>(n))); }
-    double uniform() { return rng_.uniform(next_++); }
-    double normal() { return rng_.normal(next_++); }
-    bool chance(double p) { return uniform() < p; }
-
-  private:
-    Rng rng_;
-    uint64_t next_ = 0;
-};
-
-inline std::vector<double> widened(const Floats& x) {
-    std::vector<double> out(static_cast<size_t>(x.count()));
-    for (int64_t i = 0; i < x.count(); ++i) out[static_cast<size_t>(i)] = double{x[i]};
-    return out;
-}
-
-// The inputs of one variant and what the operations make of them. q, k and v are slices of wider rows.
-struct Problem {
-    Variant c;
-    int64_t query_cols, kv_cols, entries;  // entries of a distance table
-    Floats qkv, far, dout, factor, gain, bias, square, sink;
-    Doubles forget;
-    IndexScores index;  // as in AttentionSpec
-    Ints doc_start, row_start;
-    Floats alpha_logit;
-    Floats o, lse, maxima, dqkv, dfactor, dgain, dbias, dsink, dforget, dalpha;
-    static constexpr float untouched = 7.0f, sink_before = 0.5f;
-
-    explicit Problem(const Variant& v)
-        : c(v),
-          query_cols(c.heads * c.head_dim),
-          kv_cols(c.kv_heads * c.head_dim),
-          entries(c.length + static_cast<int64_t>(c.seed % 7)),
-          qkv(c.tokens(), query_cols + 2 * kv_cols, query_cols + 2 * kv_cols + 3),
-          far(c.tokens(), query_cols + kv_cols, query_cols + kv_cols + 5),
-          dout(c.tokens(), query_cols, query_cols + 1),
-          factor(std::max<int64_t>(1, c.factor_rows), c.tokens()),
-          gain(std::max<int64_t>(1, c.gain_rows), entries),
-          bias(std::max<int64_t>(1, c.bias_rows), entries),
-          square(1, c.tokens()),
-          sink(1, c.heads),
-          forget(c.heads, c.tokens()),
-          doc_start(c.batch, c.length),
-          row_start(c.batch, c.length),
-          alpha_logit(1, c.heads),
-          o(c.tokens(), query_cols, query_cols + 2),
-          lse(c.heads, c.tokens()),
-          maxima(c.heads, c.tokens()),
-          dqkv(c.tokens(), query_cols + 2 * kv_cols, query_cols + 2 * kv_cols + 3),
-          dfactor(c.heads, c.tokens()),
-          dgain(gain.rows(), entries),
-          dbias(bias.rows(), entries),
-          dsink(1, c.heads),
-          dforget(c.heads, c.tokens()),
-          dalpha(1, c.heads) {
-        Draw draw(c.seed, 1);
-        const auto fill = [&](Floats& x, auto value) {
-            for (int64_t i = 0; i < x.count(); ++i) x[i] = static_cast<float>(value());
-        };
-        fill(qkv, [&] { return draw.normal(); });
-        fill(far, [&] { return draw.normal(); });
-        fill(dout, [&] { return draw.normal(); });
-        fill(factor, [&] { return draw.chance(0.1) ? 0.0 : 1.5 * draw.normal(); });
-        // With row_square: squares, some below zero even with w added.
-        fill(gain, [&] { return c.row_square ? 2.5 * draw.uniform() - 0.5 : 0.3 + 1.2 * draw.uniform(); });
-        fill(bias, [&] { return -2 * draw.uniform(); });
-        for (int64_t i = 0; c.bias_of_gain != 0 && i < bias.count(); ++i)
-            bias[i] = static_cast<float>(c.bias_of_gain * (double{gain[i]} * double{gain[i]} - 1));
-        fill(square, [&] { return 1.5 * draw.uniform() - 0.5; });
-        fill(sink,
-             [&] { return draw.chance(0.1) ? -std::numeric_limits<double>::infinity() : draw.normal(); });
-        for (int64_t b = 0; b < c.batch; ++b)
-            for (int64_t i = 0, begin = 0; i < c.length; ++i) {
-                if (c.documents && draw.chance(0.03)) begin = i;
-                doc_start.at(b, i) = static_cast<int32_t>(begin);
-            }
-        // Gates that keep most, some that forget; sums so large that f32 would lose all of that.
-        Draw gates(c.seed, 3);
-        for (int64_t h = 0; h < c.heads; ++h)
-            for (int64_t n = 0; n < c.tokens(); ++n)
-                forget.at(h, n) = (n % c.length == 0 ? -1e5 * gates.uniform() : forget.at(h, n - 1)) -
-                                  (gates.chance(0.05) ? 5 : 0.3) * gates.uniform();
-        // Whatever is overwritten must not depend on what was there.
-        for (Floats* x : {&o, &lse, &maxima, &dqkv, &dfactor, &dforget})
-            for (int64_t i = 0; i < x->count(); ++i) (*x)[i] = std::numeric_limits<float>::quiet_NaN();
-        for (Floats* x : {&dgain, &dbias})
-            for (int64_t i = 0; i < x->count(); ++i) (*x)[i] = untouched;
-        fill(dsink, [&] { return sink_before; });
-        fill(dalpha, [&] { return sink_before; });
-        for (int64_t h = 0; h < c.heads && c.alpha_gradient; ++h)
-            alpha_logit[h] = static_cast<float>(std::log((c.alpha - 1) / (2 - c.alpha)) + 0.3 * double(h));
-    }
-
-    Tensor part(Floats& fused, int which) {
-        const Tensor t = fused.tensor();
-        if (which == 0) return t.col_range(0, query_cols);
-        return t.col_range(query_cols + (which - 1) * kv_cols, kv_cols);
-    }
-    bool restricted() const { return c.window > 0 || c.chunk > 0 || c.documents; }
-    AttentionSpec spec() {
-        AttentionSpec s{.batch = c.batch,
-                        .length = c.length,
-                        .heads = c.heads,
-                        .kv_heads = c.kv_heads,
-                        .head_dim = c.head_dim,
-                        .scale = static_cast<float>(1 / std::sqrt(double(c.head_dim))),
-                        .softcap = static_cast<float>(c.softcap),
-                        .normaliser = c.sticks      ? Normaliser::stick_breaking
-                                      : c.alpha > 0 ? Normaliser::entmax
-                                                    : Normaliser::softmax,
-                        .alpha = c.alpha > 0 ? static_cast<float>(c.alpha) : 1.5f,
-                        .top_k = c.top_k,
-                        .top_k_block = c.top_k_block,
-                        .absolute_maxima = c.absolute};
-        if (restricted()) s.row_start = row_start.tensor();
-        if (c.factor_rows) s.row_factor = factor.tensor();
-        if (c.tables()) s.distance_gain = gain.tensor(), s.distance_bias = bias.tensor();
-        s.bias_of_gain = static_cast<float>(c.bias_of_gain);
-        if (c.row_square) s.row_square = square.vector();
-        if (c.sink) s.sink = sink.vector();
-        if (c.alpha_gradient) s.alpha_logit = alpha_logit.vector();
-        if (c.forget) s.forget = forget.tensor();
-        s.index = index;
-        if (c.far) {
-            s.far_queries = part(far, 0), s.far_keys = part(far, 1);
-            s.far_from = c.far_from;
-        }
-        return s;
-    }
-    AttentionGradients gradients() {
-        AttentionGradients g;
-        if (c.factor_gradient) g.row_factor = dfactor.tensor();
-        if (c.gain_gradient) g.distance_gain = dgain.tensor();
-        if (c.bias_gradient) g.distance_bias = dbias.tensor();
-        if (c.sink_gradient) g.sink = dsink.vector();
-        if (c.forget_gradient) g.forget = dforget.tensor();
-        if (c.alpha_gradient) g.alpha_logit = dalpha.vector();
-        return g;
-    }
-    void forward(Ops& ops) {
-        if (restricted())
-            ops.row_starts(row_start.tensor(), c.documents ? doc_start.tensor() : Tensor(), c.length,
-                           c.window, c.chunk);
-        ops.attention(o.tensor(), lse.tensor(), c.maxima ? maxima.tensor() : Tensor(), part(qkv, 0),
-                      part(qkv, 1), part(qkv, 2), spec());
-    }
-    void backward(Ops& ops) {
-        const AttentionSpec s = spec();
-        const AttentionGradients g = gradients();
-        Floats workspace(1, ops.attention_workspace(s, g) / 4);
-        for (int64_t i = 0; i < workspace.count(); ++i)
-            workspace[i] = std::numeric_limits<float>::quiet_NaN();
-        ops.attention_backward(part(dqkv, 0), part(dqkv, 1), part(dqkv, 2), g, workspace.vector(),
-                               dout.tensor(), o.tensor(), lse.tensor(), part(qkv, 0), part(qkv, 1),
-                               part(qkv, 2), s);
-        CHECK(workspace.guards_intact());
-    }
-    void execute(Ops& ops) {
-        forward(ops);
-        if (!c.far) backward(ops);
-        for (const Floats* x :
-             {&o, &lse, &maxima, &dqkv, &dfactor, &dgain, &dbias, &dsink, &dforget, &dalpha})
-            CHECK(x->guards_intact());
-    }
-    // Every result in one array, for comparisons of bits.
-    Floats results() const {
-        int64_t count = 0;
-        const std::vector<const Floats*> all = {&o,     &lse,   &maxima, &dqkv,    &dfactor,
-                                                &dgain, &dbias, &dsink,  &dforget, &dalpha};
-        for (const Floats* x : all) count += x->count();
-        Floats out(1, count);
-        int64_t at = 0;
-        for (const Floats* x : all)
-            for (int64_t i = 0; i < x->count(); ++i) out[at++] = (*x)[i];
-        return out;
-    }
-};
-
-// The inputs in double, so that they can be moved by less than an ulp.
-struct ExactInputs {
-    std::vector<double> qkv, far, dout, factor, gain, bias, square, sink, forget, alpha_logit;
-    explicit ExactInputs(const Problem& p)
-        : qkv(widened(p.qkv)),
-          far(widened(p.far)),
-          dout(widened(p.dout)),
-          factor(widened(p.factor)),
-          gain(widened(p.gain)),
-          bias(widened(p.bias)),
-          square(widened(p.square)),
-          sink(widened(p.sink)),
-          alpha_logit(widened(p.alpha_logit)) {
-        for (int64_t i = 0; i < p.forget.count(); ++i) forget.push_back(p.forget[i]);
-    }
-};
-
 inline int64_t first_visible(const Problem& p, int64_t b, int64_t i) {
     int64_t first = 0;
     if (p.c.window > 0) first = std::max(first, i - p.c.window + 1);
@@ -272,6 +37,21 @@ inline int64_t first_visible(const Problem& p, int64_t b, int64_t i) {
     if (p.c.documents) first = std::max<int64_t>(first, p.doc_start.at(b, i));
     return first;
 }
+
+// exp(C_i - C_j) of one channel of a head, 1 without sums by channel; n, m: among all tokens. In f32 it is a product of three
+// exponentials, whose exponents are rounded and together are that of the whole.
+struct Fading {
+    double factor = 1, error = 0;  // relative
+    Fading(const Problem& p, const ExactInputs& in, int64_t channel, int64_t n, int64_t m) {
+        if (!p.c.channels) return;
+        const auto sum = [&](int64_t i) {
+            return in.channel[static_cast<size_t>(channel * p.c.tokens() + i)];
+        };
+        const double fallen = sum(m) - sum(n);
+        factor = std::exp(-fallen);
+        error = 3 * e_exp + (3 * fallen + 8) * unit;
+    }
+};
 
 // One pair of a query and a key.
 struct ScoredPair {
@@ -303,11 +83,14 @@ inline ScoredPair pair_of(const Problem& p, const ExactInputs& in, int64_t b, in
     const std::vector<double>& rows = far ? in.far : in.qkv;
     const int64_t columns = far ? p.query_cols + p.kv_cols : p.dqkv.cols();
     for (int64_t l = 0; l < d; ++l) {
-        const double product = at(rows, n * columns + q_at + l) * at(rows, m * columns + k_at + l);
+        const Fading fading(p, in, h * d + l, n, m);
+        const double product =
+            at(rows, n * columns + q_at + l) * at(rows, m * columns + k_at + l) * fading.factor;
         x.z += scale * product;
         x.magnitude += std::abs(product);
+        x.e_z += fading.error * scale * std::abs(product);
     }
-    x.e_z = (roundings(double(d) + 6) + 2 * c.input) * scale * x.magnitude;
+    x.e_z += (roundings(double(d) + 6) + 2 * c.input) * scale * x.magnitude;
     const double tangent = softcap > 0 ? std::tanh(x.z / softcap) : 0;
     x.capped = softcap > 0 ? softcap * tangent : x.z;
     x.slope = 1 - tangent * tangent;
@@ -350,7 +133,7 @@ struct Reference {
             return most;
         }
     };
-    Output o, lse, maxima, dqkv, dfactor, dgain, dbias, dsink, dforget;
+    Output o, lse, maxima, dqkv, dfactor, dgain, dbias, dsink, dforget, dchannel;
     double loss = 0;
     int64_t undecided = 0;  // rows of which rounding decides what the largest scores are
     const Problem& p;
@@ -372,6 +155,7 @@ struct Reference {
           dbias(problem.dbias.count()),
           dsink(problem.dsink.count()),
           dforget(problem.dforget.count()),
+          dchannel(problem.dchannel.count()),
           p(problem),
           c(problem.c),
           in(inputs),
@@ -437,6 +221,34 @@ struct Reference {
                 pairs[j].y = -std::numeric_limits<double>::infinity();
         }
         return decided;
+    }
+
+    // What one pair gives to dq, dk, dv and the gradients of sums by channel. ds: the derivative at <q, k>.
+    struct PairWeights {
+        double ds, e_ds, probability, e_probability;
+        double e_sums;  // of the additions of all pairs
+    };
+    void add_vectors(int64_t b, int64_t h, int64_t i, int64_t j, const PairWeights& w) {
+        const int64_t d = c.head_dim, n = b * c.length + i, key = b * c.length + j;
+        const int64_t q_at = h * d, k_at = p.query_cols + h / (c.heads / c.kv_heads) * d,
+                      v_at = k_at + p.kv_cols;
+        const auto put = [&](int64_t row, int64_t column, double weight, double e_weight, double of) {
+            dqkv.add(row * columns + column, weight * of,
+                     (e_weight + (w.e_sums + narrow + 2 * c.input) * std::abs(weight)) * std::abs(of));
+        };
+        for (int64_t m = 0; m < d; ++m) {
+            const Fading fading(p, in, q_at + m, n, key);
+            const double k = at(in.qkv, key * columns + k_at + m), q = at(in.qkv, n * columns + q_at + m);
+            const double faded = w.ds * fading.factor;
+            const double e_faded = (w.e_ds + fading.error * std::abs(w.ds)) * fading.factor;
+            put(n, q_at + m, faded, e_faded, k);
+            put(key, k_at + m, faded, e_faded, q);
+            put(key, v_at + m, w.probability, w.e_probability, at(in.dout, n * p.query_cols + q_at + m));
+            if (!c.channels) continue;
+            const double e = (e_faded + (w.e_sums + 4 * unit) * std::abs(faded)) * std::abs(q * k);
+            dchannel.add((q_at + m) * c.tokens() + n, faded * q * k, e);
+            dchannel.add((q_at + m) * c.tokens() + key, -faded * q * k, e);
+        }
     }
 
     void add_row(int64_t b, int64_t h, int64_t i) {
@@ -530,15 +342,7 @@ struct Reference {
             const double e_without =
                 scale * x.gain * (e_dl * x.slope + std::abs(dl) * (x.e_slope + 8 * unit * x.slope));
             const double ds = f * without, e_ds = std::abs(f) * e_without;
-            const auto put = [&](int64_t row, int64_t column, double weight, double e_weight, double of) {
-                dqkv.add(row_of(row) + column, weight * of,
-                         (e_weight + (e_sums + narrow + 2 * c.input) * std::abs(weight)) * std::abs(of));
-            };
-            for (int64_t m = 0; m < d; ++m) {
-                put(i, q_at + m, ds, e_ds, at(in.qkv, row_of(j) + k_at + m));
-                put(j, k_at + m, ds, e_ds, at(in.qkv, row_of(i) + q_at + m));
-                put(j, v_at + m, probability, e_row * probability, at(in.dout, n * p.query_cols + q_at + m));
-            }
+            add_vectors(b, h, i, j, {ds, e_ds, probability, e_row * probability, e_sums});
             // Folded: <dq / f, q>, channel by channel. With a softcap: pair by pair.
             const double df = dl * x.gain * x.capped;
             const double e_df =
@@ -546,7 +350,8 @@ struct Reference {
                     ? x.gain * (e_dl * std::abs(x.capped) + std::abs(dl) * x.e_capped) +
                           (e_sums + 8 * unit) * std::abs(df)
                     : (e_without + (e_sums + roundings(double(d) + 4) + 2 * c.input) * std::abs(without)) *
-                          x.magnitude;
+                              x.magnitude +
+                          (c.channels ? x.gain * std::abs(dl) * x.e_z : 0);
             dfactor.add(h * c.tokens() + n, df, e_df);
             dforget.add(h * c.tokens() + n, dl, e_dl + e_sums * std::abs(dl));
             dforget.add(h * c.tokens() + b * c.length + j, -dl, e_dl + e_sums * std::abs(dl));
@@ -572,6 +377,7 @@ inline void check_against(const Problem& run, const Reference& exact) {
     if (c.bias_gradient) CHECK(exact.dbias.worst(run.dbias) <= 1);
     if (c.sink_gradient) CHECK(exact.dsink.worst(run.dsink) <= 1);
     if (c.forget_gradient) CHECK(exact.dforget.worst(run.dforget) <= 1);
+    if (c.channel_gradient) CHECK(exact.dchannel.worst(run.dchannel) <= 1);
 }
 
 }  // namespace longreach::test

@@ -65,13 +65,16 @@ struct StatisticsReference {
         const std::vector<double>& rows = far ? in.far : in.qkv;
         const int64_t columns = far ? p.far.cols() : p.qkv.cols();
         const double scale = static_cast<float>(1 / std::sqrt(double(d)));
-        double z = 0, magnitude = 0;
+        double z = 0, magnitude = 0, e_faded = 0;
         for (int64_t x = 0; x < d; ++x) {
-            const double product = at(rows, n * columns + q_at + x) * at(rows, m * columns + k_at + x);
+            const Fading fading(p, in, q_at + x, n, m);
+            const double product =
+                at(rows, n * columns + q_at + x) * at(rows, m * columns + k_at + x) * fading.factor;
             z += scale * product;
             magnitude += scale * std::abs(product);
+            e_faded += fading.error * scale * std::abs(product);
         }
-        const double e_z = roundings(double(d) + 6) * magnitude + unit * std::abs(z);
+        const double e_z = roundings(double(d) + 6) * magnitude + unit * std::abs(z) + e_faded;
         const double f = c.factor_rows ? at(in.factor, (c.factor_rows == 1 ? 0 : h) * c.tokens() + n) : 1;
         const double w = c.row_square ? at(in.square, n) : 0;
         const double cap = static_cast<float>(c.softcap);

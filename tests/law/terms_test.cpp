@@ -119,3 +119,17 @@ TEST_CASE("terms: log_sigmoid is accurate at both ends") {
         CHECK(law::evaluate(f, v) == doctest::Approx(x < -700 ? x : exact).epsilon(1e-13));
     }
 }
+
+TEST_CASE("terms: z_between(w) is z to the formula, and names the term that fades channels") {
+    using Names = std::vector<std::string>;
+    CHECK(law::faded_by("2*z_between( w ) - z_between(v_1)") == Names{"w", "v_1"});
+    CHECK(law::faded_by("z + between(f) + xz_between(w)").empty());
+    const law::BoundLaw law = bound("z_between(w)*log(n) + between(f) - t/8 + a*u_k");
+    CHECK(law.written(law.law().row) == "log(n)");
+    CHECK(law.written(law.law().bias) == "-(t/8)");
+    CHECK(law.written(law.law().between) == "log_sigmoid(x_f)");
+    CHECK(refused("z_between(2*w)") ==
+          "z_between takes the name of a term alone; write what is summed into the term: z_between([2]*w)");
+    CHECK(refused("z_between + 1") == "the function 'z_between' has no arguments here: [z_between] + 1");
+    CHECK(law::name_problem("z_between") == "this is the name of a function: choose another");
+}

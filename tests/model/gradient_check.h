@@ -114,6 +114,8 @@ inline int64_t extra_steps(const model::ModelConfig& m, const model::AttentionCo
         steps += a.output_norm.gain ? 2 : 1;
     steps += 5 * static_cast<int64_t>(
                      reference::terms_of(a).size());  // product, bias, log sigmoid, sum, difference
+    // Product, bias, two functions, sum; three exponentials, and products with them.
+    steps += 11 * static_cast<int64_t>(reference::fading_of(a).size());
     // Product, bias, two functions, sum; angle, cosine or sine, product with it.
     steps += 8 * static_cast<int64_t>(reference::written_terms(a, true).size());
     if (a.normaliser != model::Normaliser::softmax)

@@ -150,6 +150,13 @@ TEST_CASE("pieces: windows and chunks that begin pieces before") {
                                   add_law(a, "forgetting");
                               }),
                          documents, {}, 1300);
+            check_pieces(with("window, channels that fade",
+                              [&](model::AttentionConfig& a) {
+                                  a.window = reach;
+                                  a.terms["w"].init = json::Value(2);
+                                  add_law(a, "wall");
+                              }),
+                         documents, {}, 1300);
             check_pieces(with("chunk, counted keys",
                               [&](model::AttentionConfig& a) {
                                   a.chunk = reach;

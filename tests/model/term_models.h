@@ -72,6 +72,23 @@ inline std::vector<SmallModel> term_models() {
         a.terms["w"] = {"tanh(x)", json::Value(1), false};
         a.angle = json::Value("(d - 2*m) / d * between(w)");
     });
+    attend(
+        "Wall attention, grouped, documents",
+        [](model::AttentionConfig& a) {
+            a.heads = 4;
+            a.kv_heads = 2;
+            a.terms["w"].init = json::Value(1.5);
+            add_law(a, "wall");
+        },
+        true);
+    attend("channels that fade by channel, next to a gate by head, turns, a slope, a window and a sink",
+           [](model::AttentionConfig& a) {
+               a.window = 9;
+               a.sink = model::SinkKind::learned;
+               a.terms["c"] = {"-softplus(x)/(1 + h/4)", json::Value("h/8 - 1"), true};
+               a.terms["f"].value = "log_sigmoid(x)";
+               add_law(a, "z_between(c)*log(n + 1) + between(f) - t/16");
+           });
     return all;
 }
 
@@ -98,11 +115,20 @@ inline SmallModel random_term_model(uint64_t seed) {
                      .learn = dice.flip() ? model::Learning::head : model::Learning::no};
     std::string score = one_of({"z", "z*s", "z*(1 + 0.3*tanh(u_q))", "z*exp(w_q/4)", "z*log(n + 1)^(u_q/4)",
                                 "z*(s + u_q*w_q)", "(1 + log(n)/8)*z*sigmoid(u_q + w_q)"});
+    const bool fades = dice.below(4) == 0;
+    if (fades) {
+        score.replace(score.find('z'), 1, "z_between(c)");
+        a.terms["c"] = {
+            .value = one_of({"log_sigmoid(x)", "-softplus(x)/(h + 1)", "-x^2/8", "tanh(x)/2 - 1/2"}),
+            .init = json::Value(one_of({"2", "(h - 4)/4"})),
+            .zero_init = dice.flip()};
+    }
     // Each term and the parameter somewhere.
     score += one_of({" + between(u)", " - 0.5*between(u)", " + s*between(u)", " + (h + 1)*between(u)/H"});
     score += one_of(
         {" + s*w_k", " - s*tanh(w_k)", " + s*(between(w) - w_k)", " + w_k*u_k*s", " + s*sqrt(1 + w_k^2)"});
-    score += one_of({"", " - t/16", " - log1p(t/3)", " - s*t/8"});
+    score += fades ? one_of({"", " - t/16", " - log1p(t/3)"})
+                   : one_of({"", " - t/16", " - log1p(t/3)", " - s*t/8"});
     a.score = score;
     if (dice.flip()) a.angle = "nope";
     if (dice.below(3) == 0) a.window = 5;

@@ -340,6 +340,7 @@ class Attention {
                 turned_keys_.push_back(turned(keys_[p], double(p), -1));
             }
             read_terms(x);
+            for (const TermText& term : fading_of(a_)) fading_ = read_term(term, x, o_.heads_ * o_.d_, true);
         }
 
         T score(size_t h, size_t i, size_t j) const { return changed(product(h, i, j), h, i, j); }
@@ -460,8 +461,13 @@ class Attention {
             const PostHoc& change = o_.change_;
             const double t = double(i - j);
             const auto dot = [&](const Row<T>& q, const Row<T>& k) {
+                using std::exp;
                 T sum = 0;
-                for (size_t c = 0; c < d; ++c) sum += q[h * d + c] * k[g * d + c];
+                for (size_t c = 0; c < d; ++c) {
+                    T fallen = 0;
+                    for (size_t p = j + 1; p <= i && !fading_.empty(); ++p) fallen += fading_[p][h * d + c];
+                    sum += q[h * d + c] * k[g * d + c] * exp(fallen);
+                }
                 return sum;
             };
             const bool re =
@@ -502,15 +508,16 @@ class Attention {
             return T(std::max(1.0, std::log(n_[i]) / std::log(o_.l_train()))) * (score - added) + added;
         }
 
-        // Of every position and head.
-        Rows<T> read_term(const TermText& term, const Rows<T>& x, size_t heads) const {
+        // Of every position and head, or channel.
+        Rows<T> read_term(const TermText& term, const Rows<T>& x, size_t heads, bool fades = false) const {
             const std::string name = o_.name_ + "terms." + term.name;
             const Row<T>& bias = weights_.param(name + ".bias");
             Rows<T> values;
             for (const Row<T>& u : weights_.linear(x, name + ".weight")) {
                 values.emplace_back();
                 for (size_t h = 0; h < heads; ++h)
-                    values.back().push_back(laws_.term(term, h, u[h] + bias[h]));
+                    values.back().push_back(fades ? laws_.fading(term, h, heads, u[h] + bias[h])
+                                                  : laws_.term(term, h, u[h] + bias[h]));
             }
             return values;
         }
@@ -527,6 +534,7 @@ class Attention {
         Rows<T> queries_, keys_, turned_queries_, turned_keys_;  // [position][heads * d]
         std::vector<TermText> terms_ = terms_of(a_);
         std::vector<Rows<T>> values_;  // of each term: [position][head]
+        Rows<T> fading_;               // [position][channel]; empty: no channel fades
     };
 
     // One sink per head; given as one per channel, each channel divides by its own (see Weights::mix).

@@ -137,6 +137,10 @@ class FormulaWalker {
             return of[static_cast<size_t>(
                 std::min(std::max(index, 0.0), static_cast<double>(of.size() - 1)))];
         }
+        if (name == "z_between") {  // the score before the law, whose channels have faded
+            at_ = text_.find(')', at_) + 1;
+            return names_.at("z");
+        }
         if (name == "between") {
             const size_t end = text_.find(')', at_);
             const std::string term = text_.substr(at_, end - at_);

@@ -64,16 +64,19 @@ inline void add_term_bias(std::vector<Parameter>& all, const std::string& name, 
     all.push_back(std::move(bias));
 }
 
-// Of the scores by head, of the angle by key head.
+// Of the scores by head, of the angle by key head, of what fades by channel of the queries.
 inline void add_terms(ParameterList& to, const model::ModelConfig& m, int64_t l) {
     const model::AttentionConfig& a = attention_of(m, l);
-    for (const bool of_angle : {false, true})
-        for (const TermText& term : of_angle ? written_terms(a, true) : terms_of(a)) {
+    const auto add = [&](const std::vector<TermText>& terms, int64_t rows) {
+        for (const TermText& term : terms) {
             const std::string name = fmt::format("layers.{}.attention.terms.{}", l, term.name);
-            const int64_t rows = of_angle && a.kv_heads > 0 ? a.kv_heads : a.heads;
             to.matrix(name + ".weight", rows, m.width, term.zero_weights);
             add_term_bias(to.all, name + ".bias", term, m, l, rows);
         }
+    };
+    add(terms_of(a), a.heads);
+    add(written_terms(a, true), a.kv_heads > 0 ? a.kv_heads : a.heads);
+    add(fading_of(a), a.heads * a.head_dim);
 }
 
 inline std::vector<Parameter> parameters(const model::ModelConfig& m) {

@@ -56,6 +56,7 @@ struct TokenLaw {
 inline const TokenLaw* token_law(const std::string& name) {
     static const std::map<std::string, TokenLaw> laws = {
         {"forgetting", {"z + between(f)", {{"f", "log(1/(1 + exp(-x)))"}}, {}}},
+        {"wall", {"z_between(w)", {}, {}}},  // its term: fading_of()
         {"cable", {"z - between(b)", {{"b", "log(1 + exp(x))"}}, {}}},
         {"adaptive_logn",
          {"delta*z + z*beta_q*exp(gamma_q*log(log(n + 1)))",
@@ -65,10 +66,24 @@ inline const TokenLaw* token_law(const std::string& name) {
     return it == laws.end() ? nullptr : &it->second;
 }
 
+// The term whose sums fade the channels of queries and keys.
+inline std::string fading_name(const model::AttentionConfig& a) {
+    const std::string begin = "z_between(";
+    for (const std::string& text : laws_of(a)) {
+        const std::string& formula = token_law(text) ? token_law(text)->formula : text;
+        const size_t at = formula.find(begin);
+        if (at == std::string::npos) continue;
+        const size_t from = at + begin.size();
+        return formula.substr(from, formula.find(')', from) - from);
+    }
+    return "";
+}
+
 // The terms of the config, of which the angle may use one.
 inline std::vector<TermText> written_terms(const model::AttentionConfig& a, bool of_angle) {
     std::vector<TermText> all;
     for (const auto& [name, c] : a.terms) {
+        if (name == fading_name(a)) continue;
         if ((a.written_angle().find("between(" + name + ")") != std::string::npos) != of_angle) continue;
         all.push_back({name, c.value, "0", c.zero_init});
         if (const std::string* init = c.init.to_string())
@@ -77,6 +92,23 @@ inline std::vector<TermText> written_terms(const model::AttentionConfig& a, bool
             all.back().init = fmt::format("{}", c.init.as_number());
     }
     return all;
+}
+
+// Empty, or the one that fades channels.
+inline std::vector<TermText> fading_of(const model::AttentionConfig& a) {
+    const std::string name = fading_name(a);
+    if (name.empty()) return {};
+    TermText term{name, "", "0"};
+    if (laws_of(a)[0] == "wall") term = {name, "0 - log(1 + exp(0 - x))", "8"};
+    const auto it = a.terms.find(name);
+    if (it == a.terms.end()) return {term};
+    if (!it->second.value.empty()) term.value = it->second.value;
+    if (const std::string* init = it->second.init.to_string())
+        term.init = *init;
+    else if (!it->second.init.is_null())
+        term.init = fmt::format("{}", it->second.init.as_number());
+    term.zero_weights = it->second.zero_init;
+    return {term};
 }
 
 // Those that scores read: of the config, then of the named laws.
@@ -193,6 +225,15 @@ class ScoreLaws {
         Values<T> names = names_[h];
         names["x"] = x;
         return FormulaWalker<T>(term.value, names, vectors_[h]).value();
+    }
+
+    // The same of one of all channels, which are the heads of its formula.
+    T fading(const TermText& term, size_t channel, size_t channels, const T& x) const {
+        Values<T> names = names_[0];
+        names["h"] = double(channel);
+        names["H"] = double(channels);
+        names["x"] = x;
+        return FormulaWalker<T>(term.value, names, {}).value();
     }
 
     // dot: <q, k>. length: of the sequence. tokens: the names of terms, and what they stand for.

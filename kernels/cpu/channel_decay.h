@@ -1,0 +1,167 @@
+// Shared by the passes of attention whose channels decay. Include after attention_tiles.h in the same region.
+//
+//   z_ij = scale * sum over c of q_ic k_jc exp(C_ic - C_jc)        C falls along a sequence
+//
+// Positions are cut into blocks of panel_cols. Let a be the first position of the query's block and b the last one of the
+// key's. Between different blocks
+//
+//   exp(C_i - C_j) = exp(C_i - C_a) exp(C_a - C_b) exp(C_b - C_j)             j <= b < a <= i
+//
+// No exponent is above 0: nothing overflows, however fast a channel decays, and a factor is 0 only where the whole is below
+// the smallest f32. The third factor is multiplied into the keys once, the first into the queries of a block once; the second,
+// d numbers for each pair of blocks, into the queries. Pairs of one block take their exponentials one by one.
+
+// Keys of a tile: a multiple of every panel_cols, and of what a sequence in pieces may begin at.
+inline constexpr int64_t key_stretch = 64;
+
+// One head of one sequence.
+struct DecayedHead {
+    int64_t width, count;  // d; keys of the sequence
+    const float* keys;     // [count, d], rows key_stride apart
+    int64_t key_stride;
+    const double* sums;  // C of channel c and position j at c * sum_stride + j
+    int64_t sum_stride;
+    double *first, *last;  // [blocks][d]: C at the first and the last position of each block
+    float* faded;          // [d][count]: k_jc exp(C_bc - C_jc)
+
+    // index: of the head among those of all sequences.
+    DecayedHead(const AttentionSpec& s, const Tensor& k, int64_t index)
+        : width(s.head_dim), count(k.rows() / s.batch) {
+        const int64_t sequence = index / s.heads, head = index % s.heads;
+        const Tensor rows =
+            k.row_range(sequence * count, count).col_range(head / (s.heads / s.kv_heads) * width, width);
+        keys = rows.f32(), key_stride = rows.row_stride;
+        sums = s.channel_sums.f64() + head * width * s.channel_sums.row_stride + sequence * count;
+        sum_stride = s.channel_sums.row_stride;
+        const int64_t blocks = (count + panel_cols - 1) / panel_cols, heads = s.batch * s.heads;
+        const auto address = reinterpret_cast<uintptr_t>(s.channel_memory.data());
+        auto* anchors = reinterpret_cast<double*>((address + 63) / 64 * 64);
+        first = anchors + index * 2 * blocks * width;
+        last = first + blocks * width;
+        faded = reinterpret_cast<float*>(anchors + heads * 2 * blocks * width) + index * width * count;
+    }
+    double sum(int64_t channel, int64_t position) const { return sums[channel * sum_stride + position]; }
+
+    void prepare(int64_t channel) const {
+        for (int64_t begin = 0; begin < count; begin += panel_cols) {
+            const int64_t n = smaller(panel_cols, count - begin), at = begin / panel_cols * width + channel;
+            const double end = last[at] = sum(channel, begin + n - 1);
+            first[at] = sum(channel, begin);
+            alignas(64) float key[panel_cols] = {}, factor[panel_cols] = {};
+            for (int64_t x = 0; x < n; ++x) {
+                key[x] = keys[(begin + x) * key_stride + channel];
+                factor[x] = static_cast<float>((end - sum(channel, begin + x)) * 1.4426950408889634);
+            }
+            for (int64_t x = 0; x < panel_cols; x += lanes)
+                store(key + x, load(key + x) * exp2(load(factor + x)));
+            std::memcpy(faded + channel * count + begin, key, static_cast<size_t>(n) * sizeof(float));
+        }
+    }
+};
+
+// exp(C_i - C_j) of one channel for the queries `query` + x of a panel, of which `n` exist; 0 where the key comes after.
+LONGREACH_INLINE void pair_factors(Vec (&factors)[2], const DecayedHead& head, int64_t channel, int64_t query,
+                                   int64_t n, int64_t key) {
+    alignas(64) float exponent[panel_cols];
+    const double* sums = head.sums + channel * head.sum_stride;
+    const double end = sums[key];
+    for (int64_t x = 0; x < panel_cols; ++x)
+        exponent[x] = x < n ? static_cast<float>((sums[query + x] - end) * 1.4426950408889634) : 0.0f;
+    for (int half = 0; half < 2; ++half) {
+        const VecInt later =
+            static_cast<int32_t>(query + half * lanes) + lane_index() >= static_cast<int32_t>(key) - VecInt{};
+        factors[half] = later ? exp2(load(exponent + half * lanes)) : Vec{};
+    }
+}
+
+// Products of keys [begin, end) with a panel of queries, plain: [d][panel_cols], pair by pair: to [end - begin][panel_cols].
+inline void multiply_pairs(float* to, const DecayedHead& head, const float* plain, int64_t query, int64_t n,
+                           int64_t begin, int64_t end) {
+    for (int64_t j = begin; j < end; ++j, to += panel_cols) {
+        Vec sums[2] = {};
+        for (int64_t c = 0; c < head.width; ++c) {
+            Vec factors[2];
+            pair_factors(factors, head, c, query, n, j);
+            const Vec key = splat(head.keys[j * head.key_stride + c]);
+            for (int half = 0; half < 2; ++half)
+                sums[half] += load(plain + c * panel_cols + half * lanes) * factors[half] * key;
+        }
+        store(to, sums[0]);
+        store(to + lanes, sums[1]);
+    }
+}
+
+// Queries [begin, end) of one block, and their products with keys.
+struct DecayedPanel {
+    const DecayedHead& head;
+    int64_t begin, end, block;
+    float* plain;   // [d][panel_cols]: queries times ScoreRows::packing
+    float* faded;   // the same times exp(C_i - C_a)
+    float* scaled;  // the same times exp(C_a - C_b), b of a block of keys
+    float* growth;  // [d][panel_cols]: exp(C_i - C_a)
+    float* factor;  // [d, filled up to panels]: exp(C_a - C_b)
+
+    static int64_t floats(int64_t width) { return 4 * width * panel_cols + round_up(width, panel_cols); }
+    DecayedPanel(const DecayedHead& of, int64_t from, int64_t until, float* memory)
+        : head(of), begin(from), end(until), block(from / panel_cols) {
+        const int64_t size = head.width * panel_cols;
+        plain = memory, faded = plain + size, scaled = faded + size, growth = scaled + size;
+        factor = growth + size;
+        for (int64_t c = 0; c < round_up(head.width, panel_cols); ++c) factor[c] = 0.0f;
+    }
+    int64_t count() const { return end - begin; }
+
+    // rows: of the first query on.
+    void pack(const float* rows, int64_t stride, const float* packing) {
+        pack_panel_transposed<PlainUnit>(plain, rows, stride, head.width, count(), packing);
+        for (int64_t c = 0; c < head.width; ++c) {
+            const double anchor = head.first[block * head.width + c];
+            alignas(64) float exponent[panel_cols] = {};
+            for (int64_t x = 0; x < count(); ++x)
+                exponent[x] = static_cast<float>((head.sum(c, begin + x) - anchor) * 1.4426950408889634);
+            for (int64_t x = 0; x < panel_cols; x += lanes) {
+                const int64_t at = c * panel_cols + x;
+                const Vec grown = exp2(load(exponent + x));
+                store(growth + at, grown);
+                store(faded + at, load(plain + at) * grown);
+            }
+        }
+    }
+    // Of the keys of an earlier block.
+    void scale_to(int64_t key_block_number) const {
+        const double *to = head.first + block * head.width, *from = head.last + key_block_number * head.width;
+        for (int64_t c = 0; c < head.width; ++c)
+            factor[c] = static_cast<float>((to[c] - from[c]) * 1.4426950408889634);
+        for (int64_t c = 0; c < head.width; c += lanes) {
+            const int n = static_cast<int>(smaller(lanes, head.width - c));
+            store_first(factor + c, exp2(load_first(factor + c, n)), n);
+        }
+    }
+    // scores [key_end - key][panel_cols]; key: the first of a block; no key past the last query.
+    void multiply(float* scores, int64_t key, int64_t key_end) const {
+        for (; key < key_end; key += panel_cols, scores += panel_cols * panel_cols) {
+            const int64_t n = smaller(panel_cols, key_end - key);
+            if (key / panel_cols == block)
+                return multiply_pairs(scores, head, plain, begin, count(), key, key + n);
+            scale_to(key / panel_cols);
+            for (int64_t c = 0; c < head.width; ++c)
+                for (int64_t x = 0; x < panel_cols; x += lanes)
+                    store(scaled + c * panel_cols + x, load(faded + c * panel_cols + x) * splat(factor[c]));
+            Core<PlainUnit>::multiply_to<false>(scores, panel_cols, {head.faded + key, 1, head.count}, scaled,
+                                                head.width, n);
+        }
+    }
+};
+
+inline void check_channels(const AttentionSpec& s, const Tensor& k) {
+    check(s.channel_sums.rows() == s.heads * s.head_dim && s.channel_sums.cols() == k.rows(),
+          "attention: sums by channel are {}x{}", s.channel_sums.rows(), s.channel_sums.cols());
+    check(s.normaliser == Normaliser::softmax && s.softcap == 0 && !s.row_square && !s.far_queries &&
+              s.top_k == 0,
+          "attention: sums by channel with what they do not know");
+}
+inline void check_channel_memory(const AttentionSpec& s, const Tensor& k) {
+    check_channels(s, k);
+    check(s.channel_memory.count() >= channel_floats(s, k.rows() / s.batch),
+          "attention: {} floats for sums by channel", s.channel_memory.count());
+}
