@@ -1,5 +1,4 @@
-// The score of an attention section as text: its formulas, or those of named laws, with what `params` and `terms` say of their
-// names.
+// The score of an attention section as text: formulas, written or of named laws, and what `params` and `terms` say.
 #include <algorithm>
 
 #include <fmt/format.h>
