@@ -101,7 +101,7 @@ void CpuOps::decayed_attention(Tensor o, Tensor lse, const Tensor& q, const Tens
     const int64_t panels = (keys - 1) / panel_cols + 1 - first_block;
     check(key_stretch * panel_cols + DecayedPanel::floats(d) + d * panel_cols <= scratch_per_thread_,
           "attention: head size {} is too large", d);
-    for_items(pool_, heads * d, 16 * keys, [&](int64_t i) { DecayedHead(spec, k, i / d).prepare(i % d); });
+    fade_keys(spec, k, pool_);
     const int32_t* row_start = spec.row_start ? spec.row_start.i32() : nullptr;
     pool_.run(heads * panels, [&](int64_t item, int thread) {
         const int64_t index = item / panels, sequence = index / spec.heads, h = index % spec.heads;

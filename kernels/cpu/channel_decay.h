@@ -33,61 +33,77 @@ struct DecayedHead {
         keys = rows.f32(), key_stride = rows.row_stride;
         sums = s.channel_sums.f64() + head * width * s.channel_sums.row_stride + sequence * count;
         sum_stride = s.channel_sums.row_stride;
-        const int64_t blocks = (count + panel_cols - 1) / panel_cols, heads = s.batch * s.heads;
+        const int64_t heads = s.batch * s.heads;
         const auto address = reinterpret_cast<uintptr_t>(s.channel_memory.data());
         auto* anchors = reinterpret_cast<double*>((address + 63) / 64 * 64);
-        first = anchors + index * 2 * blocks * width;
-        last = first + blocks * width;
-        faded = reinterpret_cast<float*>(anchors + heads * 2 * blocks * width) + index * width * count;
+        first = anchors + index * 2 * blocks() * width;
+        last = first + blocks() * width;
+        faded = reinterpret_cast<float*>(anchors + heads * 2 * blocks() * width) + index * width * count;
     }
     double sum(int64_t channel, int64_t position) const { return sums[channel * sum_stride + position]; }
 
-    void prepare(int64_t channel) const {
-        for (int64_t begin = 0; begin < count; begin += panel_cols) {
-            const int64_t n = smaller(panel_cols, count - begin), at = begin / panel_cols * width + channel;
-            const double end = last[at] = sum(channel, begin + n - 1);
-            first[at] = sum(channel, begin);
-            alignas(64) float key[panel_cols] = {}, factor[panel_cols] = {};
-            for (int64_t x = 0; x < n; ++x) {
-                key[x] = keys[(begin + x) * key_stride + channel];
-                factor[x] = static_cast<float>((end - sum(channel, begin + x)) * 1.4426950408889634);
-            }
-            for (int64_t x = 0; x < panel_cols; x += lanes)
-                store(key + x, load(key + x) * exp2(load(factor + x)));
-            std::memcpy(faded + channel * count + begin, key, static_cast<size_t>(n) * sizeof(float));
+    int64_t blocks() const { return (count + panel_cols - 1) / panel_cols; }
+
+    // exp(C_b - C_j) of one channel, of the keys of a block, as many as exist; others 0.
+    LONGREACH_INLINE void fade(float* factors, int64_t channel, int64_t block) const {
+        const int64_t begin = block * panel_cols, n = smaller(panel_cols, count - begin);
+        const double *of_channel = sums + channel * sum_stride + begin, end = of_channel[n - 1];
+        alignas(64) float exponent[panel_cols] = {};
+        for (int64_t x = 0; x < n; ++x)
+            exponent[x] = static_cast<float>((end - of_channel[x]) * 1.4426950408889634);
+        for (int64_t x = 0; x < panel_cols; x += lanes) store(factors + x, exp2(load(exponent + x)));
+    }
+    void prepare(int64_t block) const {
+        const int64_t begin = block * panel_cols, n = smaller(panel_cols, count - begin);
+        for (int64_t c = 0; c < width; ++c) {
+            first[block * width + c] = sum(c, begin);
+            last[block * width + c] = sum(c, begin + n - 1);
+            alignas(64) float factors[panel_cols];
+            fade(factors, c, block);
+            for (int64_t x = 0; x < n; ++x)
+                faded[c * count + begin + x] = keys[(begin + x) * key_stride + c] * factors[x];
         }
     }
 };
 
-// exp(C_i - C_j) of one channel for the queries `query` + x of a panel, of which `n` exist; 0 where the key comes after.
-LONGREACH_INLINE void pair_factors(Vec (&factors)[2], const DecayedHead& head, int64_t channel, int64_t query,
-                                   int64_t n, int64_t key) {
-    alignas(64) float exponent[panel_cols];
-    const double* sums = head.sums + channel * head.sum_stride;
-    const double end = sums[key];
-    for (int64_t x = 0; x < panel_cols; ++x)
-        exponent[x] = x < n ? static_cast<float>((sums[query + x] - end) * 1.4426950408889634) : 0.0f;
-    for (int half = 0; half < 2; ++half) {
-        const VecInt later =
-            static_cast<int32_t>(query + half * lanes) + lane_index() >= static_cast<int32_t>(key) - VecInt{};
-        factors[half] = later ? exp2(load(exponent + half * lanes)) : Vec{};
+// exp(C_i - C_j) of one channel for the queries `query` + x of a panel, of which `n` exist, and one key after the other. What
+// a vector of queries all comes before has no factor: halves() begins behind it.
+struct PairFactors {
+    alignas(64) double sums[panel_cols] = {};  // of the queries, times log2(e)
+    const double* of_keys;
+    int64_t query, count;
+
+    PairFactors(const DecayedHead& head, int64_t channel, int64_t first, int64_t n)
+        : of_keys(head.sums + channel * head.sum_stride), query(first), count(n) {
+        for (int64_t x = 0; x < n; ++x) sums[x] = of_keys[query + x] * 1.4426950408889634;
     }
-}
+    int halves(int64_t key) const { return static_cast<int>(larger(0, key - query) / lanes); }
+    // 0 where the key comes after the query. A lane past the end has a query of zeros: its factor is that of C = 0, held finite.
+    LONGREACH_INLINE Vec at(int64_t key, int half) const {
+        alignas(64) float exponent[lanes];
+        const double end = of_keys[key] * 1.4426950408889634;
+        for (int x = 0; x < lanes; ++x) exponent[x] = static_cast<float>(sums[half * lanes + x] - end);
+        const auto from = static_cast<int32_t>(query) + half * lanes;
+        const VecInt seen = (from + lane_index() >= static_cast<int32_t>(key) - VecInt{}) &
+                            (from + lane_index() < static_cast<int32_t>(query + count) - VecInt{});
+        return seen ? exp2(load(exponent)) : Vec{};
+    }
+};
 
 // Products of keys [begin, end) with a panel of queries, plain: [d][panel_cols], pair by pair: to [end - begin][panel_cols].
 inline void multiply_pairs(float* to, const DecayedHead& head, const float* plain, int64_t query, int64_t n,
                            int64_t begin, int64_t end) {
-    for (int64_t j = begin; j < end; ++j, to += panel_cols) {
-        Vec sums[2] = {};
-        for (int64_t c = 0; c < head.width; ++c) {
-            Vec factors[2];
-            pair_factors(factors, head, c, query, n, j);
+    for (int64_t i = 0; i < (end - begin) * panel_cols; ++i) to[i] = 0.0f;
+    for (int64_t c = 0; c < head.width; ++c) {
+        const PairFactors factors(head, c, query, n);
+        for (int64_t j = begin; j < end; ++j) {
             const Vec key = splat(head.keys[j * head.key_stride + c]);
-            for (int half = 0; half < 2; ++half)
-                sums[half] += load(plain + c * panel_cols + half * lanes) * factors[half] * key;
+            for (int half = factors.halves(j); half < 2; ++half) {
+                float* at = to + (j - begin) * panel_cols + half * lanes;
+                const Vec faded = load(plain + c * panel_cols + half * lanes) * factors.at(j, half);
+                store(at, fma(faded, key, load(at)));
+            }
         }
-        store(to, sums[0]);
-        store(to + lanes, sums[1]);
     }
 }
 
@@ -152,6 +168,13 @@ struct DecayedPanel {
         }
     }
 };
+
+// What prepare() makes of the keys of all heads.
+inline void fade_keys(const AttentionSpec& s, const Tensor& k, Pool& pool) {
+    const int64_t blocks = DecayedHead(s, k, 0).blocks();
+    for_items(pool, s.batch * s.heads * blocks, 32 * panel_cols * s.head_dim,
+              [&](int64_t i) { DecayedHead(s, k, i / blocks).prepare(i % blocks); });
+}
 
 inline void check_channels(const AttentionSpec& s, const Tensor& k) {
     check(s.channel_sums.rows() == s.heads * s.head_dim && s.channel_sums.cols() == k.rows(),

@@ -116,19 +116,23 @@ void differentiate(GradientPanel& t, const DecayedPanel& panel, const QueryTile&
 void add_pairs(const GradientPanel& t, const DecayedPanel& panel, const float* ds, int64_t key,
                int64_t key_end, float* dk) {
     const DecayedHead& head = panel.head;
-    for (int64_t j = key; j < key_end; ++j, ds += panel_cols, dk += t.padded)
-        for (int64_t c = 0; c < t.width; ++c) {
-            Vec factors[2], sum{};
-            pair_factors(factors, head, c, panel.begin, panel.count(), j);
+    for (int64_t c = 0; c < t.width; ++c) {
+        const PairFactors factors(head, c, panel.begin, panel.count());
+        const float* query = panel.plain + c * panel_cols;
+        float* dq = t.dq + c * panel_cols;
+        for (int64_t j = key; j < key_end; ++j) {
+            const float* row = ds + (j - key) * panel_cols;
             const Vec k = splat(head.keys[j * head.key_stride + c]);
-            for (int half = 0; half < 2; ++half) {
-                const Vec share = load(ds + half * lanes) * factors[half];
-                float* dq = t.dq + c * panel_cols + half * lanes;
-                store(dq, fma(share, k, load(dq)));
-                sum += share * load(panel.plain + c * panel_cols + half * lanes);
+            Vec sum{};
+            for (int half = factors.halves(j); half < 2; ++half) {
+                const int64_t at = half * lanes;
+                const Vec share = load(row + at) * factors.at(j, half);
+                store(dq + at, fma(share, k, load(dq + at)));
+                sum = fma(share, load(query + at), sum);
             }
-            dk[c] += reduce_add(sum);
+            dk[(j - key) * t.padded + c] += reduce_add(sum);
         }
+    }
 }
 
 // What an earlier block of keys gives to dQ^T and gets in dK.
@@ -229,18 +233,20 @@ void write_queries(const HeadGradients& g, const GradientPanel& t, const Decayed
 // dK += of this head; the rest of dC.
 void write_keys(const HeadGradients& g, const KeySums& sums, int64_t kv_head) {
     const DecayedHead& head = g.head;
-    for (int64_t j = 0; j < head.count; ++j) {
-        float* dk = g.of.dk.f32() + g.token(j) * g.of.dk.row_stride + kv_head * head.width;
-        const double* last = head.last + j / panel_cols * head.width;
+    for (int64_t block = 0; block < head.blocks(); ++block)
         for (int64_t c = 0; c < head.width; ++c) {
-            alignas(64) float factor[lanes] = {
-                static_cast<float>((last[c] - head.sum(c, j)) * 1.4426950408889634)};
-            const int64_t at = j * sums.padded + c;
-            const float own = ln_2 * (exp2(load(factor))[0] * sums.faded[at] + sums.paired[at]);
-            dk[c] += own;
-            if (g.also.channel_sums) *g.of_channel(c, j) -= head.keys[j * head.key_stride + c] * own;
+            alignas(64) float factors[panel_cols];
+            head.fade(factors, c, block);
+            const int64_t begin = block * panel_cols, n = smaller(panel_cols, head.count - begin);
+            float* dk = g.of.dk.f32() + g.token(begin) * g.of.dk.row_stride + kv_head * head.width + c;
+            float* dsums = g.also.channel_sums ? g.of_channel(c, begin) : nullptr;
+            for (int64_t x = 0; x < n; ++x) {
+                const int64_t at = (begin + x) * sums.padded + c;
+                const float own = ln_2 * (factors[x] * sums.faded[at] + sums.paired[at]);
+                dk[x * g.of.dk.row_stride] += own;
+                if (dsums) dsums[x] -= head.keys[(begin + x) * head.key_stride + c] * own;
+            }
         }
-    }
 }
 
 void backward_head(const HeadGradients& g, const KeySums& sums, int64_t kv_head, const int32_t* row_start) {
@@ -295,8 +301,7 @@ void CpuOps::decayed_attention_backward(const AttentionTensors& of, const Attent
     float* delta = workspace.f32();
     float* memory = delta + round_up(heads * length, 16);
     softmax_deltas(delta, of, gradients, spec);
-    for_items(pool_, heads * d, 16 * length,
-              [&](int64_t i) { DecayedHead(spec, of.k, i / d).prepare(i % d); });
+    fade_keys(spec, of.k, pool_);
     pool_.run(spec.batch * spec.kv_heads, [&](int64_t item, int thread) {
         const int64_t sequence = item / spec.kv_heads, kv_head = item % spec.kv_heads;
         const KeySums sums(memory + thread * KeySums::floats(length, d), length, d);
