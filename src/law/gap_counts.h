@@ -8,7 +8,7 @@
 // and s(n) = a (log n)^p is fitted to its solutions.
 //
 // At C = 2 all other keys together weigh as much as the largest: above this critical scale attention collapses to one
-// key, below it the largest keys are not told apart (arXiv:2605.12697, where the growth of N decides p). For n
+// key, below it the largest keys are not told apart (Karakida and Hayase 2026, where the growth of N decides p). For n
 // independent logits and a constant C, as n grows:
 //     upper tail exp(-y^k)         s ~ (log n)^(1 - 1/k): the largest keys are that much closer to each other
 //     normal, and cosines (k = 2)  s ~ sqrt(2 log n) / sd, p = 1/2; of cosines in d dimensions while log n << d

@@ -13,7 +13,8 @@ void PositionsConfig::fields(config::Fields& f) {
              "the positions of the tokens of a training sequence are drawn below this, rising, anew in every step "
              "and the same for all sequences of a step; angles read them, distances in scores do not; an "
              "evaluation counts from 0 as ever; 0: not drawn",
-         .words = "positions in training drawn below {}"});
+         .words = "positions in training drawn below {}",
+         .sources = "ruoss2023 shimizu2026"});
 }
 
 std::vector<int64_t> PositionsConfig::drawn(uint64_t seed, int64_t step, int64_t context) const {

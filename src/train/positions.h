@@ -1,5 +1,5 @@
-// Positions of training sequences, drawn from a range longer than the context (arXiv:2305.16843, 2602.14050): angles of long
-// contexts are trained on short ones. Every evaluation has the positions 0, 1, 2, ...
+// Positions of training sequences, drawn from a range longer than the context (Ruoss et al. 2023, Shimizu et al. 2026): angles
+// of long contexts are trained on short ones. Every evaluation has the positions 0, 1, 2, ...
 #pragma once
 
 #include <cstdint>
