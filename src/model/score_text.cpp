@@ -49,7 +49,6 @@ class Builder {
                 named_or_formula(text, key);
             });
         keep_apart(of_angle, "turns heads");
-        if (!fading_.empty()) check_fading(of_angle);
         if (!change.factor.empty()) {
             add_stage(law::find_law(change.factor)->formula, {}, "eval.rope.scale");
             out_.stages.back().of_factor = true;
@@ -57,6 +56,14 @@ class Builder {
         if (!change.laws.is_null())
             for_entries(change.laws, "eval.score",
                         [&](const std::string& text, const std::string& key) { add_change(text, key); });
+        // Those of an evaluation too, which to the parser are formulas of z.
+        for (size_t i = 1; i < out_.stages.size(); ++i)
+            if (const std::vector<std::string> terms = law::faded_by(out_.stages[i].formula); !terms.empty())
+                throw ScoreError(
+                    fmt::format("z is the score so far: z_between({}) belongs into the first formula",
+                                terms.front()),
+                    out_.keys[i]);
+        if (!fading_.empty()) check_fading(of_angle);
         return std::move(out_);
     }
 
@@ -77,11 +84,6 @@ class Builder {
             throw ScoreError(
                 fmt::format("the term {} turns heads: give the score a term of its own", fading_),
                 out_.keys.front());
-        for (size_t i = 1; i < out_.stages.size(); ++i)
-            if (!law::faded_by(out_.stages[i].formula).empty())
-                throw ScoreError(
-                    fmt::format("z is the score so far: {} belongs into the first formula", written),
-                    out_.keys[i]);
         const std::string& formula = out_.stages.front().formula;
         for (const std::string& term : law::faded_by(formula))
             if (term != fading_)

@@ -514,6 +514,8 @@ TEST_CASE("wrong variants: training and evaluation") {
          "model.attention.index_heads (c.json:1:113): an index of keys learns from scores whose channels do not fade; see model.attention.score (c.json:1:90)"},
         {R"x({"stages": [{"steps": 1}], "system": {"device": "cpu"}, "model": {"attention": {"score": "z", "terms": {"z_between": "log_sigmoid(x)"}}}})x",
          "model.attention.terms.z_between (c.json:1:118): this is the name of a function: choose another"},
+        {R"x({"stages": [{"steps": 1}], "eval": {"score": "z_between(w)", "lengths": [4096]}})x",
+         "eval.score (c.json:1:46): z is the score so far: z_between(w) belongs into the first formula"},
         {R"x({"stages": [{"steps": 1}], "system": {"device": "cpu"}, "model": {"attention": {"score": "wall"}}, "eval": {"top_k": 64}})x",
          "eval.top_k (c.json:1:118): not over scores whose channels fade; see model.attention.score (c.json:1:90)"},
         {R"x({"stages": [{"steps": 1}], "system": {"device": "cpu"}, "model": {"attention": {"score": "wall"}}, "eval": {"rope": {"kind": "rerope"}, "lengths": [4096]}})x",
