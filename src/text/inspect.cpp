@@ -16,7 +16,7 @@ DocumentStatistics scan_documents(const data::TokenStream& stream, uint64_t limi
     statistics.known = stream.knows_documents();
     if (!statistics.known) return statistics;
     statistics.scanned = std::min(limit, stream.tokens());
-    constexpr uint64_t part = 1 << 16;
+    const uint64_t part = std::min<uint64_t>(1 << 16, statistics.scanned + 1);
     std::vector<int32_t> tokens(part), starts(part);
     std::vector<uint64_t> lengths;
     uint64_t begun = 0;  // where the current document begins

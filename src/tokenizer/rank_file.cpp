@@ -35,22 +35,24 @@ constexpr KnownFile files[] = {{"r50k_base.tiktoken", "gpt2", 50256},
                                {"cl100k_base.tiktoken", "cl100k", 100257},
                                {"o200k_base.tiktoken", "o200k", 199999}};
 
-void read_line(std::string_view line, const std::string& where, Definition& definition) {
+void read_line(std::string_view line, const std::string& file, int64_t number, Definition& definition) {
+    // A file has 200,000 lines: messages are written for wrong ones alone.
+    const auto refuse = [&](const std::string& what) {
+        fail(ExitCode::data, "{} line {}: {}", file, number, what);
+    };
     const size_t space = line.find(' ');
-    require(space != std::string_view::npos, ExitCode::data, "{}: no \"base64 rank\"", where);
-    const std::optional<std::string> bytes = from_base64(line.substr(0, space));
-    require(bytes && !bytes->empty(), ExitCode::data, "{}: {} is not base64", where,
-            quoted(line.substr(0, space)));
+    if (space == std::string_view::npos) refuse("no \"base64 rank\"");
+    std::optional<std::string> bytes = from_base64(line.substr(0, space));
+    if (!bytes || bytes->empty()) refuse(quoted(line.substr(0, space)) + " is not base64");
     const std::string_view digits = line.substr(space + 1);
     int64_t rank = -1;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
-    require(
-        error == std::errc() && end == digits.data() + digits.size() && rank >= 0 && rank <= largest_token_id,
-        ExitCode::data, "{}: {} is not a rank from 0 to {}", where, quoted(digits), largest_token_id);
+    if (error != std::errc() || end != digits.data() + digits.size() || rank < 0 || rank > largest_token_id)
+        refuse(fmt::format("{} is not a rank from 0 to {}", quoted(digits), largest_token_id));
     const size_t at = static_cast<size_t>(rank);
     if (at >= definition.tokens.size()) definition.tokens.resize(at + 1);
-    require(!definition.tokens[at], ExitCode::data, "{}: another token has the rank {}", where, rank);
-    definition.tokens[at] = *bytes;
+    if (definition.tokens[at]) refuse(fmt::format("another token has the rank {}", rank));
+    definition.tokens[at] = std::move(*bytes);
 }
 
 // A pair merges if its bytes together are a token, whose rank is the merge's: each way to cut a token in two.
@@ -102,7 +104,7 @@ Definition parse_rank_file(std::string_view text, const std::string& file, const
         std::string_view row = text.substr(0, text.find('\n'));
         text.remove_prefix(std::min(row.size() + 1, text.size()));
         if (row.ends_with('\r')) row.remove_suffix(1);
-        if (!row.empty()) read_line(row, fmt::format("{} line {}", file, line), definition);
+        if (!row.empty()) read_line(row, file, line, definition);
     }
     make_merges(definition);
     // Without a known name, the end of text takes the first id that is free.

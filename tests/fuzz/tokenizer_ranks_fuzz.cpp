@@ -25,6 +25,13 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     // Keeps the splitting expression compiled.
     static const Tokenizer first(parse_rank_file(bytes, "r.tiktoken", "cl100k"));
     const std::string text(text_of(data, size));
+    // Most texts have a line that is refused, which takes a thirtieth of the time without the ranks of single bytes.
+    try {
+        parse_rank_file(text, "r.tiktoken", "cl100k");
+    } catch (const Error& error) {
+        holds(error.code() != ExitCode::internal, "a text is called a bug of the program");
+        if (std::string_view(error.what()).find("single byte") == std::string_view::npos) return 0;
+    }
     std::shared_ptr<const Tokenizer> tokenizer;
     if (!accepts([&] {
             tokenizer =
