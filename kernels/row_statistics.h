@@ -12,6 +12,7 @@
 //     mean           of z over those pairs
 //     second, third, fourth
 //                    means of (z - mean)^2, ^3, ^4 over those pairs; 0 without pairs
+//     support        keys with P above 0, of entmax; 0 of the other normalisers
 //     mass + c       sum of P over the keys of distance class c
 //     surprise + c   sum of -P log P over them
 //     watched + w    P of the key that the caller watches for this query; 0 if it is not visible
@@ -42,6 +43,7 @@ enum class RowStatistic : int {
     second,
     third,
     fourth,
+    support,
     mass,
     surprise = mass + distance_classes,
     watched = surprise + distance_classes,

@@ -68,6 +68,7 @@ struct RowSums {
     alignas(64) float top_log[query_tile];  // of weights that are not a softmax's, base 2
     alignas(64) float second_log[query_tile];
     alignas(64) float broken[query_tile] = {};
+    alignas(64) float support[query_tile] = {};  // keys with P > 0, of entmax
     alignas(64) float first_mass[query_tile] = {};
     float watched_mass[watched_keys][query_tile] = {};
     int32_t watched[watched_keys][query_tile];  // key; -1: none
@@ -145,6 +146,7 @@ void weigh_entmax(RowSums& r, const StatisticsTile& t, const ScoreRows& rows, co
     const Entmax e = r.entmax;
     Vec top_score = load(r.top_score + l.at), top_logit = load(r.top_logit + l.at);
     Vec top_log = load(r.top_log + l.at), second_log = load(r.second_log + l.at), squares{};
+    Vec support = load(r.support + l.at);
     for (int64_t j = range.begin; j < range.end; ++j) {
         const int64_t cell = (j - range.begin) * panel_cols + lane;
         const Vec z = load(t.scores + cell);
@@ -158,6 +160,7 @@ void weigh_entmax(RowSums& r, const StatisticsTile& t, const ScoreRows& rows, co
         second_log = max(second_log, min(top_log, log));
         top_log = max(top_log, log);
         squares += p * p;
+        support += p > Vec{} ? splat(1.0f) : Vec{};
         store(t.weights + cell, p);
         store(t.terms + cell, p * max(splat(log_of_nothing), log));
     }
@@ -165,6 +168,7 @@ void weigh_entmax(RowSums& r, const StatisticsTile& t, const ScoreRows& rows, co
     store(r.top_logit + l.at, top_logit);
     store(r.top_log + l.at, top_log);
     store(r.second_log + l.at, second_log);
+    store(r.support + l.at, support);
     add_wide(r.squares + l.at, squares);
 }
 
@@ -321,6 +325,7 @@ void write_rows(const Columns& out, const RowSums& r, const QueryTile& q, const 
         out.at(second, 0, i) = static_cast<float>(b - a * a);
         out.at(third, 0, i) = static_cast<float>(c - 3 * a * b + 2 * a * a * a);
         out.at(fourth, 0, i) = static_cast<float>(d - 4 * a * c + 6 * a * a * b - 3 * a * a * a * a);
+        out.at(support, 0, i) = r.support[i];
         for (int64_t k = 0; k < distance_classes; ++k) {
             out.at(mass, k, i) = static_cast<float>(r.mass[k][i]);
             out.at(surprise, k, i) = static_cast<float>(-r.terms[k][i] * std::numbers::ln2);

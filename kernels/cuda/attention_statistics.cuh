@@ -155,6 +155,7 @@ DEVICE void write_statistics(const StatisticsOutput& out, const Gathered& sums, 
     put(second, 0, p2 - p1 * p1);
     put(third, 0, p3 - 3 * p1 * p2 + 2 * p1 * p1 * p1);
     put(fourth, 0, p4 - 4 * p1 * p3 + 6 * p1 * p1 * p2 - 3 * p1 * p1 * p1 * p1);
+    put(support, 0, 0.0);  // of entmax, which no GPU computes
 #pragma unroll
     for (int c = 0; c < distance_classes; ++c) {
         put(mass, c, sums.mass_before[c]);

@@ -179,6 +179,7 @@ void add_rows(const AttentionPass& pass) {
                                       pass.view.scores);
     std::vector<float> host(static_cast<size_t>(statistics.count()));
     pass.run.ops.download(host.data(), statistics);
+    const bool entmax = pass.view.scores.normaliser == Normaliser::entmax;
     for (int64_t h = 0; h < heads; ++h)
         for (int64_t i = 0; i < n; ++i) {
             const auto value = [&](RowStatistic which, int plus = 0) {
@@ -212,6 +213,7 @@ void add_rows(const AttentionPass& pass) {
             if (value(top_weight) != none) bin.inverse_top_weight.add(std::exp(-value(top_weight)));
             bin.entropy.add(entropy);
             bin.participation.add(value(participation) + sink * sink);
+            if (entmax) bin.support.add(value(support));
             bin.mass_100.add(near);
             bin.sink_mass.add(value(first_mass));
             bin.learned_sink_mass.add(sink);

@@ -60,11 +60,19 @@ void GapBin::add(const GapBin& b) {
 
 namespace {
 
-constexpr std::array head_means{
-    &HeadBin::inverse_top_weight, &HeadBin::entropy,       &HeadBin::participation,
-    &HeadBin::mass_100,           &HeadBin::sink_mass,     &HeadBin::learned_sink_mass,
-    &HeadBin::output_norm,        &HeadBin::gate,          &HeadBin::gate_below,
-    &HeadBin::log_top_ratio,      &HeadBin::previous_mass, &HeadBin::induction_mass};
+constexpr std::array head_means{&HeadBin::inverse_top_weight,
+                                &HeadBin::entropy,
+                                &HeadBin::participation,
+                                &HeadBin::mass_100,
+                                &HeadBin::sink_mass,
+                                &HeadBin::learned_sink_mass,
+                                &HeadBin::output_norm,
+                                &HeadBin::gate,
+                                &HeadBin::gate_below,
+                                &HeadBin::log_top_ratio,
+                                &HeadBin::previous_mass,
+                                &HeadBin::induction_mass,
+                                &HeadBin::support};
 
 }  // namespace
 
@@ -282,6 +290,7 @@ struct Writer {
         put(head, bin, "previous_mass", b.previous_mass);
         put(head, bin, "induction_mass", b.induction_mass);
         put(head, bin, "participation", b.participation);
+        put(head, bin, "support", b.support);
         put(head, bin, "mass_100", b.mass_100);
         put(head, bin, "sink_mass", b.sink_mass);
         if (sink) put(head, bin, "learned_sink_mass", b.learned_sink_mass);

@@ -55,7 +55,7 @@ struct HeadBin {
     std::array<Mean, decades> decade_entropy;
     // By distance class, the query itself first: added by the queries that see some of it.
     std::array<Mean, distance_classes> decade_mass;
-    Mean log_top_ratio, previous_mass, induction_mass;
+    Mean log_top_ratio, previous_mass, induction_mass, support;
     Mean gate, gate_below;
     double max_score = -std::numeric_limits<double>::infinity(), max_logit = max_score;
     Moments logits;

@@ -37,6 +37,8 @@ constexpr std::array known{
           "Entropy of the weights on keys 10,000 and more back."},
     Known{"participation", "Participation",
           "One over the sum of squared weights: about how many keys take part."},
+    Known{"support", "Keys with a weight",
+          "Number of keys that entmax gives a weight above 0, on a logarithmic axis.", true},
     Known{"mass_100", "Weight on the nearest 100", "Share of the attention on the 100 nearest keys."},
     Known{"decade_mass_0", "Weight on the own position",
           "Share of the attention on the query's own position."},

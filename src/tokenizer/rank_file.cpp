@@ -35,7 +35,8 @@ constexpr KnownFile files[] = {{"r50k_base.tiktoken", "gpt2", 50256},
                                {"cl100k_base.tiktoken", "cl100k", 100257},
                                {"o200k_base.tiktoken", "o200k", 199999}};
 
-void read_line(std::string_view line, const std::string& file, int64_t number, Definition& definition) {
+void read_line(std::string_view line, const std::string& file, int64_t number, int64_t most,
+               Definition& definition) {
     // A file has 200,000 lines: messages are written for wrong ones alone.
     const auto refuse = [&](const std::string& what) {
         fail(ExitCode::data, "{} line {}: {}", file, number, what);
@@ -49,6 +50,7 @@ void read_line(std::string_view line, const std::string& file, int64_t number, D
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
     if (error != std::errc() || end != digits.data() + digits.size() || rank < 0 || rank > largest_token_id)
         refuse(fmt::format("{} is not a rank from 0 to {}", quoted(digits), largest_token_id));
+    if (rank > most) refuse(fmt::format("rank {} in a file that has too few lines for it", rank));
     const size_t at = static_cast<size_t>(rank);
     if (at >= definition.tokens.size()) definition.tokens.resize(at + 1);
     if (definition.tokens[at]) refuse(fmt::format("another token has the rank {}", rank));
@@ -100,11 +102,13 @@ Definition parse_rank_file(std::string_view text, const std::string& file, const
     for (const KnownPattern& candidate : patterns)
         if (regex == candidate.name) regex = candidate.regex;
     definition.splits.emplace_back(PatternSplit{Pattern(regex, file)});
+    // Ids may be missing, but memory is taken for all of them: most of a vocabulary is there.
+    const int64_t most = 2 * std::count(text.begin(), text.end(), '\n') + 1024;
     for (int64_t line = 1; !text.empty(); ++line) {
         std::string_view row = text.substr(0, text.find('\n'));
         text.remove_prefix(std::min(row.size() + 1, text.size()));
         if (row.ends_with('\r')) row.remove_suffix(1);
-        if (!row.empty()) read_line(row, file, line, definition);
+        if (!row.empty()) read_line(row, file, line, most, definition);
     }
     make_merges(definition);
     // Without a known name, the end of text takes the first id that is free.

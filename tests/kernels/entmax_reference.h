@@ -311,6 +311,7 @@ inline void check_entmax_row(const EntmaxReference& exact, const Floats& all, in
     const double rounded = roundings(StatisticsReference::chain + 2);
     std::array<double, distance_classes> masses{}, e_masses{}, surprises{}, e_surprises{};
     double squares = 0, e_squares = 0, largest = none, e_largest = 0, runner_up = none;
+    double surely = 0, perhaps = 0;  // keys with a weight above 0
     for (size_t x = 0; x < row.keys.size(); ++x) {
         const auto& w = row.keys[x];
         const auto t = static_cast<int64_t>(row.keys.size() - 1 - x);
@@ -322,6 +323,8 @@ inline void check_entmax_row(const EntmaxReference& exact, const Floats& all, in
         if (w.share > 0) surprises[k] -= w.share * log;
         // The slope of -P log P is at most |log P| + 1, at the error itself where P is smaller.
         e_surprises[k] += (e + e_exp * w.share) * (2 + std::abs(std::log(std::max({w.share, e, 1e-30}))));
+        if (w.share > safety * w.e_share + floor_of_bounds) ++surely;
+        if (w.share + w.e_share > 0) ++perhaps;
         squares += w.share * w.share;
         e_squares += w.share * (2 * e + unit) + e * e;
         runner_up = std::max(runner_up, std::min(largest, log));
@@ -339,6 +342,8 @@ inline void check_entmax_row(const EntmaxReference& exact, const Floats& all, in
         near(surprise, k, surprises[at], e_surprises[at]);
     }
     near(participation, 0, squares, e_squares);
+    CHECK(got(support) >= surely);
+    CHECK(got(support) <= perhaps);
     near(first_mass, 0, row.keys[0].share, row.keys[0].e_share + unit * row.keys[0].share);
     near(sink_mass, 0, row.sink.share, row.sink.e_share + unit * row.sink.share);
     if (largest > -20) near(top_weight, 0, largest, e_largest);

@@ -311,6 +311,28 @@ TEST_CASE(
               .count({0, 0, 0, 0, "retrieval_score"}) == 0);
 }
 
+TEST_CASE(
+    "probe: entmax over scores that are all alike gives every key a weight; of a softmax nothing is counted") {
+    const Corpus corpus(document_lengths(40, 3, 40));
+    model::ModelConfig m = tiny_model(2);
+    m.vocab_size = 257;
+    m.layouts["sparse"] = m.layouts["all"] = m.attention;
+    m.layouts["sparse"].normaliser = Normaliser::entmax;
+    m.pattern = {"sparse", "all"};
+    const Weights alike = [](const model::ParamTable& table, std::vector<float>& flat) {
+        for (const model::Param& p : table.params())
+            if (p.name.ends_with("attention.q.weight")) std::fill_n(flat.begin() + p.offset, p.count(), 0.0f);
+    };
+    ranks::SingleComm comm;
+    const auto rows =
+        by_key(probe_on(comm, m, corpus, {.lengths = {64}, .tokens = 128, .document_mask = false}, 1, alike));
+    const measure::ProbeRow& all = rows.at({64, 0, 0, 0, "support"});
+    CHECK(all.value == 32.5);  // of 1 to 64 keys
+    CHECK(all.count == 128);
+    CHECK(rows.at({64, 0, 0, 64, "support"}).value == 64);
+    CHECK(rows.count({64, 1, 0, 0, "support"}) == 0);
+}
+
 TEST_CASE("sums of a layer travel as numbers and come back the same; a list that breaks off is refused") {
     const Rng rng(4, Purpose::test);
     uint64_t next = 0;

@@ -118,6 +118,8 @@ TEST_CASE("malformed rank files and merges.txt are named with their line") {
     CHECK(rank_error("?? 0\n") == R"(3: r.tiktoken line 1: "??" is not base64)");
     CHECK(rank_error("YQ== x\n") == R"(3: r.tiktoken line 1: "x" is not a rank from 0 to 2097151)");
     CHECK(rank_error("YQ== 0\nYg== 0\n") == "3: r.tiktoken line 2: another token has the rank 0");
+    CHECK(rank_error("YQ== 0\nYg== 1029\n") ==
+          "3: r.tiktoken line 2: rank 1029 in a file that has too few lines for it");
     CHECK(rank_error("YQ== 0\nYQ== 1\n") == "3: r.tiktoken: rank 1 repeats a token");
     CHECK(rank_error("YQ== 0\n") == "3: r.tiktoken: no token for the single byte 0");
     CHECK(rank_error("YQ== 0\n", "") == "2: r.tiktoken states no regular expression to split words with");
