@@ -36,6 +36,7 @@ class StepBench {
         : ops_(ops),
           context_(context),
           tokens_(step_tokens(e, context)),
+          recompute_(e.system.recompute),
           model_(e.model, context),
           optimizer_(e.optimizer, model_.params()),
           arena_(ops) {
@@ -85,11 +86,13 @@ class StepBench {
         optimizer_.plan(arena_, ops_);
         model_.plan_tables(arena_);
         memory_.plan(arena_, tokens_, {});
-        model_.plan_training(arena_, ops_, {tokens_, {context_}}, false);
+        model_.plan_training(arena_, ops_,
+                             {.tokens = tokens_, .lengths = {context_}, .recompute = recompute_}, false);
     }
 
     Ops& ops_;
     int64_t context_, tokens_;
+    bool recompute_;
     model::Transformer model_;
     optim::Optimizer optimizer_;
     model::Arena arena_;

@@ -114,8 +114,14 @@ void Transformer::plan_training(Arena& arena, Ops& ops, const PlanSize& size, bo
     plan_common(arena, a, size, document_mask, true);
     const PassPlan passes{n, size.lengths, true, settings_};
     a.blocks.clear();
-    for (size_t i = 0; i < depth(); ++i)
+    a.inputs.clear();
+    const auto plan_block = [&](size_t i) {
         a.blocks.push_back(block_at(i).plan(arena, fmt::format("layers.{}.", i), passes));
+    };
+    for (size_t i = 0; i < depth(); ++i)
+        size.recompute ? a.inputs.push_back(arena.activation(fmt::format("layers.{}.input", i), {n, c}))
+                       : plan_block(i);
+    if (size.recompute) arena.overlay(depth(), plan_block);
 
     arena.group("workspace, training");
     a.dx = arena.activation("dx", {n, c});
@@ -255,6 +261,7 @@ void Transformer::run_forward(StepContext& run, Activations& a, ParameterTraffic
         const size_t l = i % blocks_.size();
         if (i == l) need(l + 1);
         StepContext& pass = in_last_pass(i) ? run : unobserved;
+        if (!a.inputs.empty()) run.ops.copy(a.inputs[i].first_rows(n), x);
         blocks_[l].forward(pass, a.blocks[i], a.cross, a.workspace, x);
         if (pass.observer) pass.observer->block(run, static_cast<int64_t>(l), x);
     }
@@ -295,6 +302,7 @@ void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const Fl
     done(blocks_.size() + 1);
     for (size_t i = depth(); i-- > 0;) {
         if (!in_last_pass(i)) run.gradients.write = Write::add;  // to those of the later passes
+        recompute(run, a, i);
         run.index_losses = index_losses_at(i, n);
         block_at(i).backward(run, dx, a.blocks[i], a.cross, a.workspace);
         if (i < blocks_.size()) done(i + 1);
@@ -313,6 +321,14 @@ void Transformer::forward_backward(Ops& ops, const FlatParams& weights, const Fl
     done(0);
 }
 
+void Transformer::recompute(StepContext& run, Activations& a, size_t place) const {
+    if (a.inputs.empty() || place + 1 == depth()) return;  // the memory still holds the last block's
+    const int64_t n = run.batch.count();
+    const Tensor x = a.x.first_rows(n);  // no longer needed
+    run.ops.copy(x, a.inputs[place].first_rows(n));
+    block_at(place).forward(run, a.blocks[place], a.cross, a.workspace, x);
+}
+
 void Transformer::learn_indexes(StepContext& run, Activations& a, ParameterTraffic* traffic) {
     if (run.gradients.write == Write::set) run.ops.zero(run.gradients.flat);
     run.gradients.write = Write::add;
@@ -321,6 +337,7 @@ void Transformer::learn_indexes(StepContext& run, Activations& a, ParameterTraff
     // For the losses; the gradients at the head are not used.
     head_->forward_backward(run, a.dx.first_rows(n), a.head, a.x.first_rows(n), run.gradient_scale);
     for (size_t i = depth(); i-- > 0;) {
+        recompute(run, a, i);
         run.index_losses = index_losses_at(i, n);
         block_at(i).learn_index(run, a.blocks[i]);
     }

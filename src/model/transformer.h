@@ -17,6 +17,8 @@ struct PlanSize {
     std::vector<int64_t> lengths;  // every T that may occur (each with at most `tokens` tokens)
     // Of evaluations: tokens of a piece, and the longest sequence that is read in pieces; 0: none is.
     int64_t piece = 0, room = 0;
+    // Of training: of the activations of every block only its input is kept, and the backward pass computes the rest again.
+    bool recompute = false;
 };
 
 class Transformer {
@@ -98,6 +100,8 @@ class Transformer {
         Norm::Saved embedding_norm;
         // Of every pass through the layers, one after the other; in evaluation all in the same memory.
         std::vector<Block::Saved> blocks;
+        // [N, C] x before each of these blocks, which share one memory; only in training that recomputes them.
+        std::vector<Tensor> inputs;
         CrossBlock cross;
         Block::Workspace workspace;
         LossHead::Saved head;
@@ -111,6 +115,8 @@ class Transformer {
                      const Generation* at = nullptr) const;
     Tensor index_losses_at(size_t place, int64_t tokens) const;  // of the block at this place
     void learn_indexes(StepContext& run, Activations& a, ParameterTraffic* traffic);
+    // Brings back the activations of the block at this place, if blocks share their memory: those after it are done with theirs.
+    void recompute(StepContext& run, Activations& a, size_t place) const;
     void run_forward(StepContext& run, Activations& a, ParameterTraffic* traffic = nullptr);
     size_t depth() const { return blocks_.size() * static_cast<size_t>(config_.loops); }
     const Block& block_at(size_t place) const { return blocks_[place % blocks_.size()]; }

@@ -59,6 +59,7 @@ int64_t memory_of(const train::Experiment& e) {
     model.plan_tables(arena);
     const std::vector<train::Stage> stages = e.resolved_stages();
     model::PlanSize training{train::most_micro_tokens(stages), {}};
+    training.recompute = e.system.recompute;
     for (const train::Stage& s : stages) training.lengths.push_back(s.context);
     const model::PlanSize evaluation{e.eval_batch_tokens(eval::piece_of(e.eval, *ops)),
                                      e.evaluated_lengths()};

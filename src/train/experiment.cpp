@@ -130,6 +130,11 @@ void SystemConfig::fields(config::Fields& f) {
         {"CPU threads; 0: all this process may use, fewer while other programs keep the machine busy. Never "
          "changes a result",
          true});
+    f.flag(
+        "recompute", recompute,
+        {"training keeps of every block only its input and computes the rest again in the backward pass: less memory, "
+         "about a third more work. Never changes a result",
+         true});
     f.integer("device_timeout", device_timeout, {.min = 0, .max = 86400},
               {.help = "seconds after which a GPU that has ended no operation counts as hung and the process "
                        "ends with code 12; 0: never",

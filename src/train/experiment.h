@@ -89,6 +89,7 @@ struct SystemConfig {
     Device device = Device::automatic;
     PrecisionChoice precision = PrecisionChoice::automatic;
     int64_t threads = 0;
+    bool recompute = false;
     int64_t device_timeout = 60;  // seconds
     void fields(config::Fields& f);
 };

@@ -27,13 +27,19 @@ bool halve_micro_batches(std::vector<Stage>& stages) {
 
 MemoryPlan::MemoryPlan(const Session& session, Reserve reserve)
     : session_(session), reserve_(std::move(reserve)), arena_(session.ops) {
-    reserve_(arena_, session.schedule.stages(), std::numeric_limits<int64_t>::max());
+    reserve_(arena_, {session.schedule.stages(), std::numeric_limits<int64_t>::max(), recomputes()});
 }
 
 // On the CPU, a second copy of the weights exists during their initialisation.
 int64_t MemoryPlan::needed(const model::Arena& arena) const {
     const bool host = session_.ops.native_queue().device < 0 && session_.surroundings.memory == 0;
     return arena.bytes() + (host ? 4 * session_.model.params().size() : 0);
+}
+
+int64_t MemoryPlan::needed(const Work& work) const {
+    model::Arena trial(session_.ops);
+    reserve_(trial, work);
+    return needed(trial);
 }
 
 // Tries smaller micro-batches first; if none fits, shorter evaluations as well.
@@ -43,9 +49,7 @@ std::string MemoryPlan::what_fits(int64_t free) const {
         std::vector<Stage> stages = session_.schedule.stages();
         bool fits = false, smaller = true;
         while (!fits && smaller) {
-            model::Arena trial(session_.ops);
-            reserve_(trial, stages, *length);
-            fits = needed(trial) <= free;
+            fits = needed({stages, *length, recomputes()}) <= free;
             if (!fits) smaller = halve_micro_batches(stages);
         }
         if (!fits) continue;
@@ -63,8 +67,13 @@ void MemoryPlan::check() const {
     if (session_.surroundings.memory > 0) free = {session_.surroundings.memory, "the device planned for"};
     const int64_t wanted = needed(arena_);
     if (wanted <= free.bytes) return;
+    std::string advice = what_fits(free.bytes);
+    if (!recomputes()) {
+        const int64_t less = needed({session_.schedule.stages(), std::numeric_limits<int64_t>::max(), true});
+        if (less < wanted) advice += fmt::format("; system.recompute=true needs {}", human_bytes(less));
+    }
     fail(ExitCode::device, "the plan needs {} of memory, {} are free ({}); {}", human_bytes(wanted),
-         human_bytes(free.bytes), free.limit, what_fits(free.bytes));
+         human_bytes(free.bytes), free.limit, advice);
 }
 
 // Resident bytes of this process; with a GPU, minus the free bytes of the GPU.

@@ -13,8 +13,13 @@ namespace longreach::train {
 
 class MemoryPlan {
   public:
-    // Reserves all memory for training with these stages and evaluations at lengths up to `longest`.
-    using Reserve = std::function<void(model::Arena&, const std::vector<Stage>& stages, int64_t longest)>;
+    // What is to fit: training with these stages and evaluations at lengths up to `longest`.
+    struct Work {
+        std::vector<Stage> stages;
+        int64_t longest;
+        bool recompute;  // system.recompute
+    };
+    using Reserve = std::function<void(model::Arena&, const Work&)>;
 
     MemoryPlan(const Session& session, Reserve reserve);
 
@@ -28,6 +33,8 @@ class MemoryPlan {
   private:
     int64_t needed(const model::Arena& arena) const;
     std::string what_fits(int64_t free) const;
+    int64_t needed(const Work& work) const;
+    bool recomputes() const { return session_.experiment.system.recompute; }
     int64_t held() const;
 
     const Session& session_;

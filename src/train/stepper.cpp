@@ -41,9 +41,10 @@ void Stepper::plan_score_maxima(model::Arena& arena) {
         maxima_ = arena.reserve("score_maxima of all ranks", DType::f32, {session_.ranks, watched});
 }
 
-void Stepper::plan_activations(model::Arena& arena, const std::vector<Stage>& stages) {
+void Stepper::plan_activations(model::Arena& arena, const std::vector<Stage>& stages, bool recompute) {
     const bool documents = session_.experiment.data.document_mask;
     model::PlanSize size{most_micro_tokens(stages), {}};
+    size.recompute = recompute;
     for (const Stage& s : stages) size.lengths.push_back(s.context);
     arena.group("batch, training");
     batch_.plan(arena, size.tokens,

@@ -37,7 +37,7 @@ class Stepper {
     void plan_state(model::Arena& arena, const std::vector<Stage>& stages);
     void plan_score_maxima(model::Arena& arena);  // after the model's tables
     // A micro-batch, its losses and activations: memory that is shared with evaluations.
-    void plan_activations(model::Arena& arena, const std::vector<Stage>& stages);
+    void plan_activations(model::Arena& arena, const std::vector<Stage>& stages, bool recompute);
 
     const optim::Optimizer& optimizer() const { return optimizer_; }
     const data::BatchPlan& batch_plan() const { return batch_plan_; }

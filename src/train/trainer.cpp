@@ -21,25 +21,23 @@ Trainer::Trainer(const Experiment& experiment, Console& console, Ops& ops, int r
       recorder_(session_),
       validator_(session_, agreement_, recorder_),
       saver_(session_, agreement_, stepper_, recorder_, validator_),
-      memory_(session_, [this](model::Arena& arena, const std::vector<Stage>& stages, int64_t longest) {
-          reserve(arena, stages, longest);
-      }) {
+      memory_(session_, [this](model::Arena& arena, const MemoryPlan::Work& work) { reserve(arena, work); }) {
     describe();
     memory_.check();
 }
 
-void Trainer::reserve(model::Arena& arena, const std::vector<Stage>& stages, int64_t longest) {
+void Trainer::reserve(model::Arena& arena, const MemoryPlan::Work& work) {
     session_.weights = model::plan_weights(arena, session_.model.params());
-    stepper_.plan_state(arena, stages);
+    stepper_.plan_state(arena, work.stages);
     agreement_.plan(arena);
     session_.model.plan_tables(arena);
     stepper_.plan_score_maxima(arena);
     // Training and validation never run at the same time: their activations share memory.
     arena.overlay(2, [&](size_t i) {
         if (i == 0)
-            stepper_.plan_activations(arena, stages);
+            stepper_.plan_activations(arena, work.stages, work.recompute);
         else
-            validator_.plan(arena, stages, longest);
+            validator_.plan(arena, work.stages, work.longest);
     });
 }
 
@@ -111,7 +109,9 @@ std::string Trainer::time_line() const {
     constexpr double most = 0.8, least = 0.4;  // of the rate of products
     const double rate = measure_peak(session_.ops);
     if (rate <= 0) return "";
-    const double seconds = session_.schedule.flops() / (rate * session_.ranks);
+    // A forward pass more is a third of what forward and backward passes compute.
+    const double again = session_.experiment.system.recompute ? session_.schedule.training_flops(0) / 3 : 0;
+    const double seconds = (session_.schedule.flops() + again) / (rate * session_.ranks);
     return fmt::format("time: {} to {}, at {:.0f}% to {:.0f}% of the {} FLOP/s of matrix products here",
                        human_duration(seconds / most), human_duration(seconds / least), 100 * most,
                        100 * least, human_count(rate));

@@ -51,7 +51,7 @@ class Trainer {
     ExitCode run(RunDirectory* directory, ranks::Comm& comm, ranks::Team& team);
 
   private:
-    void reserve(model::Arena& arena, const std::vector<Stage>& stages, int64_t longest);
+    void reserve(model::Arena& arena, const MemoryPlan::Work& work);
     void describe() const;
     void allocate();
     ExitCode advance();      // a step and what follows it

@@ -1,10 +1,13 @@
 // Limits of the system: sizes of files, full disks, small stacks, little memory;
 // and plans that are too large.
 #include <doctest/doctest.h>
+
 #include <sched.h>
 #include <sys/mount.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <filesystem>
 
 #include "attacks/rounds.h"
@@ -162,6 +165,23 @@ TEST_CASE("--dry-run of 150 TiB fails with 6 and names the largest micro-batch t
     const int64_t fits = std::stoll(large.err.substr(at + mark.size()));
     CHECK(plan(fits).code == 0);
     CHECK(plan(2 * fits).code == 6);
+    // So does what is computed again.
+    const auto deep = [&](const char* recompute, const std::string& memory) {
+        std::vector<std::string> set = tokens;
+        set.insert(set.end(), {"model.layers=4", "batch.micro_tokens=1048576", recompute});
+        return target().run(with(target().command("plan", set), {"--dry-run", "--plan-for", memory}));
+    };
+    const Finished kept = deep("system.recompute=false", "64MiB");
+    const std::string again = "system.recompute=true needs ";
+    REQUIRE(contains(kept.err, again));
+    double needed = 0;
+    char unit[4] = {};
+    REQUIRE(std::sscanf(kept.err.c_str() + kept.err.find(again) + again.size(), "%lf %3s", &needed, unit) ==
+            2);
+    const std::string enough = fmt::format("{:.0f}{}", std::ceil(1.01 * needed), unit);
+    CHECK(deep("system.recompute=false", enough).code == 6);
+    CHECK(deep("system.recompute=true", enough).code == 0);
+    CHECK(deep("system.recompute=true", "64MiB").err.find(again) == std::string::npos);
     // Evaluations that are too long are named as such.
     const Finished long_ones = target().run(
         with(target().command("plan", {"eval.lengths=[16,64,262144]", "eval.tokens=262144",

@@ -31,6 +31,7 @@ struct FixtureSize {
     std::vector<int64_t> other_lengths{};
     model::PostHocConfig post_hoc{};
     Watch watch = Watch::nothing;  // largest scores, for QK-clip
+    bool recompute = false;        // of training
 };
 
 class ModelFixture {
@@ -127,6 +128,7 @@ class ModelFixture {
         const int64_t mark = arena_.mark();
         model::PlanSize largest{n, size.other_lengths};
         largest.lengths.push_back(size.length);
+        largest.recompute = size.recompute;
         model_.plan_training(arena_, *ops_, largest, size.document_mask);
         arena_.rewind(mark);
         model_.plan_evaluation(arena_, *ops_, largest, size.document_mask);

@@ -109,6 +109,16 @@ std::vector<Effect> delta_effects() {
     };
 }
 
+std::vector<Effect> system_effects() {
+    return {
+        {"system.device", {"system.device=auto"}, Seen::device_line},
+        {"system.precision", {"system.precision=bf16"}, Seen::device_line},
+        {"system.threads", {"system.threads=2"}, Seen::device_line},
+        {"system.recompute", {"system.recompute=true"}, Seen::plan},
+        {"system.device_timeout", {"system.device_timeout=5"}, Seen::patience},
+    };
+}
+
 std::vector<Effect> output_effects() {
     return {
         attention_effect("source", "Doe 2026", Seen::methods, formula),
@@ -366,13 +376,10 @@ std::vector<Effect> listed_effects() {
         {"checkpoint.keep", {"checkpoint.keep=3"}, Seen::checkpoints, {"checkpoint.every=1"}},
         {"checkpoint.at_start", {"checkpoint.at_start=true"}, Seen::checkpoints},
         {"checkpoint.keep_optimizer", {"checkpoint.keep_optimizer=false"}, Seen::moments},
-        {"system.device", {"system.device=auto"}, Seen::device_line},
-        {"system.precision", {"system.precision=bf16"}, Seen::device_line},
-        {"system.threads", {"system.threads=2"}, Seen::device_line},
-        {"system.device_timeout", {"system.device_timeout=5"}, Seen::patience},
     };
     add_terms(all);
-    for (const std::vector<Effect>& more : {delta_effects(), eval_effects(), output_effects()})
+    for (const std::vector<Effect>& more :
+         {delta_effects(), eval_effects(), output_effects(), system_effects()})
         all.insert(all.end(), more.begin(), more.end());
     add_layouts(all);
     return all;
