@@ -60,15 +60,19 @@ unsigned hidden_control(std::string_view sequence) {
 
 // Appends the first character of `text` and removes it, escaped if it is a control character or not UTF-8.
 void take_printable(std::string_view& text, std::string& out) {
-    const size_t length = utf8_sequence(text);
     const unsigned char c = text[0];
+    if (c >= 0x20 && c < 0x7F) {
+        out += text[0];
+        return text.remove_prefix(1);
+    }
+    const size_t length = utf8_sequence(text);
     if (length == 0) {
         fmt::format_to(std::back_inserter(out), "\\x{:02x}", c);
     } else if (c == '\n') {
         out += "\\n";
     } else if (c == '\t') {
         out += "\\t";
-    } else if (c < 0x20 || c == 0x7F) {
+    } else if (c <= 0x7F) {
         fmt::format_to(std::back_inserter(out), "\\u{:04x}", c);
     } else if (const unsigned code = hidden_control(text.substr(0, length))) {
         fmt::format_to(std::back_inserter(out), "\\u{:04x}", code);
