@@ -238,7 +238,7 @@ void sort_by_distance(RowSums& r, const StatisticsTile& t, const Lanes& l, int64
         }
 }
 
-// Powers of z - centre over the keys behind the first visible one and before the query itself.
+// Powers of z - centre over the keys after the first visible one and before the query itself.
 void add_powers(RowSums& r, const StatisticsTile& t, const Lanes& l, int64_t lane, const KeyRange& range) {
     const VecInt first = l.first(), query = l.queries();
     const auto counts = [&](int64_t j) __attribute__((always_inline)) {

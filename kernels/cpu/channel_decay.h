@@ -67,7 +67,7 @@ struct DecayedHead {
 };
 
 // exp(C_i - C_j) of one channel for the queries `query` + x of a panel, of which `n` exist, and one key after the other. What
-// a vector of queries all comes before has no factor: halves() begins behind it.
+// a vector of queries all comes before has no factor: halves() begins after it.
 struct PairFactors {
     alignas(64) double sums[panel_cols] = {};  // of the queries, times log2(e)
     const double* of_keys;

@@ -8,7 +8,7 @@
 //   dalpha = sum_i r^2 (sum_j P_ij dP_ij - delta_i) - r (sum_j P_ij log P_ij dP_ij - delta_i sum_j P_ij log P_ij)
 //
 // delta_i is not <dO_i, O_i>, so it takes a pass over the scores of its own, 4*d FLOPs per visible pair, 2*d where a panel of queries
-// gives a tile of keys no weight. attention_backward.cpp has the pass behind it.
+// gives a tile of keys no weight. attention_backward.cpp has the pass after it.
 // Parallel over (sequence, head, tile of queries).
 #include <cmath>
 

@@ -284,7 +284,7 @@ void CpuOps::break_sticks_backward(const AttentionTensors& of, const AttentionGr
         for (int64_t member = 0; member < group; ++member)
             stick_head<Unit>(item, begin, end, kv_head * group + member, member);
     });
-    // dK and dV: those of the segments whose queries come behind the key, in order.
+    // dK and dV: those of the segments whose queries come after the key, in order.
     for_items(pool_, tokens, 2 * spec.kv_heads * d, [&](int64_t n) {
         for (int64_t g = 0; g < spec.kv_heads; ++g)
             for (int64_t c = 0; c < d; c += lanes) {

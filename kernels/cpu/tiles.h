@@ -4,7 +4,7 @@
 // Core<Unit> is what gemm.cpp and attention ask: how rows of the left side are packed, to what multiple of units along k
 // both sides are filled with zeros, and the product of packed rows with a panel.
 
-// A left side: unit (i, j) lies i * row_step + j * k_step behind `data`.
+// A left side: unit (i, j) lies i * row_step + j * k_step after `data`.
 struct Strided {
     const float* data;
     int64_t row_step, k_step;

@@ -334,7 +334,7 @@ DEVICE void compute_tiles(const Sm90ForwardArguments& x, Sm90Layout<D, mode>& bl
             multiply_boxes<keys>(s, block.q[at_q.stage()], 64 * group, block.k[at_k.stage()]);
             products_commit();
             block.of_v.wait_full(at_k.before(1));
-            products_fence();  // p and o are behind the first one; ptxas wants another
+            products_fence();  // the first one orders p and o; ptxas wants another
             multiply_packed(o, p, block.v[at_k.before(1).stage()]);
             products_commit();
             pass_turn<groups>(group);

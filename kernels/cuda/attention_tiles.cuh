@@ -420,7 +420,7 @@ DEVICE void load_table(TableSlice<Q, K>& to, const AttentionInput<T>& a, int hea
 DEVICE bool visible(int i, int j, int first_visible, int length) {
     return j >= first_visible && j <= i && i < length;
 }
-// First query whose first visible key is behind `key`, in [begin, length]: rows of a
+// First query whose first visible key comes after `key`, in [begin, length]: rows of a
 // sequence see ascending intervals.
 template <class T>
 DEVICE int end_of_sight(const AttentionInput<T>& a, int sequence, int key, int begin) {

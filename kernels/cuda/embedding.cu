@@ -8,7 +8,7 @@
 //          counts summed, then placed
 //   sum    chunks of 64 sorted positions. A token's rows within a chunk are added in order; the sum goes to dtable if
 //          the chunk holds all of them, else to a partial row: one for a token that the chunk before began, one for a
-//          token that goes on behind
+//          token that goes on in the next one
 //   join   per token that spans chunks: its partial rows in order, added to dtable by the block of its first chunk
 // The order of the additions depends on the tokens alone. An element is the sum of at most 64 + 1 + N / 64 terms in a row.
 #include "kernels/cuda/kernels.h"
@@ -43,7 +43,7 @@ constexpr int sort_threads = 256, sort_warps = sort_threads / 32, per_warp = 128
 constexpr int sort_tile = sort_warps * per_warp;
 constexpr int chunk_size = 64;
 
-// One pass of the sort. A token outside the table sorts behind all others, as `vocabulary`.
+// One pass of the sort. A token outside the table sorts after all others, as `vocabulary`.
 struct Sort {
     const int32_t* tokens;
     int32_t count, vocabulary;
@@ -219,7 +219,7 @@ void sum_chunks_kernel(Sums<T> a) {
             const int32_t e = first + k;
             if (e >= size) break;
             const int32_t key = chunk.key[e + 1];
-            if (key == a.vocabulary) return;  // those behind it are outside the table too
+            if (key == a.vocabulary) return;  // those after it are outside the table too
             if (e == 0) whole = chunk.key[0] != key;
             add_to(sum, row[k]);
             if (e + 1 < size && chunk.key[e + 2] == key) continue;

@@ -20,7 +20,7 @@ struct ProgressLimits {
     double grace = 10;
 };
 
-// Follows a stream by an event behind each operation. Where it sees no operation end for too long, it says which one was
+// Follows a stream by an event after each operation. Where it sees no operation end for too long, it says which one was
 // running and ends the process with ExitCode::hung. The host is at most as many operations ahead as there are events: one
 // without an event could take its time unseen.
 class Progress {

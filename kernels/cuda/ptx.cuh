@@ -15,7 +15,7 @@ namespace longreach::cuda {
 
 // 16 bytes from device to shared memory, both aligned to 16, asynchronously; of the source only
 // `valid` bytes (0 to 16) are read, the rest arrives as 0. The destination may be touched after cp_async_wait
-// only, by other threads after a barrier behind that.
+// only, by other threads after a barrier that follows it.
 DEVICE void cp_async_16(void* to, const void* from, int valid = 16) {
     auto shared_address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address), "l"(from), "r"(valid)

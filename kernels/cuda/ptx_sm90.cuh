@@ -5,7 +5,7 @@
 // Shared memory is seen through two proxies. Threads read and write it through the generic one, the copy engine and
 // wgmma through the asynchronous one. What the copy engine brought is visible to whoever waited for its barrier; what
 // threads wrote is visible to wgmma and to the copy engine only after fence_async_proxy() by every thread that wrote,
-// and a barrier behind it.
+// and a barrier after it.
 #pragma once
 
 #include "kernels/cuda/ptx.cuh"
@@ -170,7 +170,7 @@ DEVICE void products_wait() {
 #define LONGREACH_SUMS_128                                                                  \
     LONGREACH_SUMS_64, LONGREACH_SUMS_16(64), LONGREACH_SUMS_16(80), LONGREACH_SUMS_16(96), \
         LONGREACH_SUMS_16(112)
-// The operands behind n sums: a (a descriptor, or four registers), b, add; then the signs and which are transposed.
+// The operands after n sums: a (a descriptor, or four registers), b, add; then the signs and which are transposed.
 #define LONGREACH_PRODUCT(columns, n, of_a, of_b, of_add, transposed, ...)                              \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " of_add                                             \
                  ", 0;\n"                                                                               \

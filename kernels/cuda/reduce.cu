@@ -2,7 +2,7 @@
 //
 // 4 bytes and one or two FLOPs per element. Two launches for up to 160 tensors, whose addresses travel as arguments. A
 // tensor has at most 1024 blocks, by its count alone; every thread adds its packs in double, then a tree over the block,
-// then one over the tensor's blocks: a sum has the same bits whatever is summed beside it.
+// then one over the tensor's blocks: a sum has the same bits whatever is summed with it.
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/vec.cuh"

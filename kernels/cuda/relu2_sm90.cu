@@ -4,7 +4,7 @@
 //   backward   da [N, F] = dh 2 sqrt(h),  dh = dy [N, C] w [C, F]
 //
 // a and dh are f32 sums and are not stored: h and da are rounded once. 2 N C F FLOPs each; (N C + C F + N F) 2 bytes,
-// backward 2 N F more for h. This spares the passes behind the library's products: 2 N F and, h apart, 2 N F accesses.
+// backward 2 N F more for h. This spares the passes after the library's products: 2 N F and, h apart, 2 N F accesses.
 //
 // A block of one multiprocessor: one warpgroup copies, two compute 64 rows each of a tile of 128 x 256. Three stages of
 // 64 along C hold 128 rows of the left side and 256 columns of the right one; a stage is 4 m64n256k16 per warpgroup. The

@@ -48,7 +48,7 @@ requires(stages == 1 || stages == 2) struct RingPosition<stages> {
     DEVICE void next() { fill = (fill + 1) & (2 * stages - 1); }
     DEVICE RingPosition before(int fills) const { return {(fill - fills) & (2 * stages - 1)}; }
 };
-// Lanes of a warp that arrive for it. One is enough, behind __syncwarp(), which orders the accesses of the others before its
+// Lanes of a warp that arrive for it. One is enough, after __syncwarp(), which orders the accesses of the others before its
 // arrival. compute-sanitizer's racecheck follows a barrier thread by thread and does not see that: the build for it
 // (tests/cuda) lets every lane arrive.
 #ifdef LONGREACH_EVERY_LANE_ARRIVES

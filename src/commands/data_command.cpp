@@ -93,7 +93,7 @@ void add_tokenize(Command& data) {
                  "Replace the shards of an earlier call once the new ones are complete");
     command.option(
         "--tokenizer", options->tokenizer.path,
-        "tokenizer.json, *.tiktoken, or vocab.json beside merges.txt (default: each byte is a token)");
+        "tokenizer.json, *.tiktoken, or vocab.json with merges.txt next to it (default: each byte is a token)");
     command.option("--pattern", options->tokenizer.pattern,
                    "Of *.tiktoken: gpt2, cl100k, o200k or the regular expression that splits words");
     command.option("--boundary", options->tokenizer.boundary,

@@ -201,7 +201,7 @@ std::string to_text(const TokenizeResult& result) {
     if (result.limited) text += ", the rest left out (limit of bytes)";
     text += "\n";
     if (result.resumed_shards > 0)
-        text += fmt::format("continued behind {} complete shards\n", result.resumed_shards);
+        text += fmt::format("continued after {} complete shards\n", result.resumed_shards);
     if (!result.tokenizer.empty()) text += result.tokenizer + "\n";
     if (result.excluded.files > 0)
         text += fmt::format("{} files excluded, {} of text\n", result.excluded.files,

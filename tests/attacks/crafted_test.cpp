@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t steps = 12, crafted_step = 9;
 
-// A run that was stopped behind step 9; reference: the same to its end.
+// A run that was stopped after step 9; reference: the same to its end.
 struct Stopped {
     Results whole;
     // A run keeps its name: its copies lie in directories of their own.

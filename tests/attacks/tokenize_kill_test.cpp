@@ -102,7 +102,7 @@ TEST_CASE("tokenize: killed at random moments, the same call ends with the same 
             CAPTURE(process.err());
             REQUIRE((code == -SIGKILL || code == 0));
             killed += code != 0;
-            if (code == 0) {  // the first run took longer, beside others
+            if (code == 0) {  // the first run took longer while others ran
                 seconds /= 2;
                 break;
             }

@@ -391,7 +391,7 @@ Course drive(ThreadChoice& choice, int threads, int windows, const std::function
 }  // namespace
 
 TEST_CASE(
-    "thread choice: all threads on a quiet machine, and beside one neighbour that leaves them more than one "
+    "thread choice: all threads on a quiet machine, and with one neighbour that leaves them more than one "
     "core") {
     for (const double share : {1.0, 0.75, 0.55}) {
         CAPTURE(share);

@@ -162,7 +162,7 @@ def check_directories(root, work):
     check_refused(root, work / "link", "neither empty nor a gallery")
     (work / "file").write_text("mine")
     check(gallery(root, work / "file").returncode == 2 and (work / "file").read_text() == "mine", "a file is not refused")
-    check(not [p for p in work.iterdir() if p.name.startswith(".")], "something is left beside the directory")
+    check(not [p for p in work.iterdir() if p.name.startswith(".")], "something is left next to the directory")
 
 
 KNOWN = {

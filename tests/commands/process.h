@@ -28,10 +28,11 @@ class Process {
   public:
     struct Options {
         bool close_stdout = false;  // the program starts without a standard output at all
-        std::vector<std::pair<std::string, std::string>> variables = {};  // beside this process's environment
-        std::string name = {};                                            // of the files with its output
-        std::vector<std::pair<int, rlim_t>> limits = {};                  // of setrlimit
-        std::string out = {}, err = {};                                   // where output goes instead
+        std::vector<std::pair<std::string, std::string>> variables =
+            {};                                           // in addition to this process's environment
+        std::string name = {};                            // of the files with its output
+        std::vector<std::pair<int, rlim_t>> limits = {};  // of setrlimit
+        std::string out = {}, err = {};                   // where output goes instead
         // The program starts with stop signals blocked, so that none ends this process's child before
         // it is the program.
         bool block_signals = false;

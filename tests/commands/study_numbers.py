@@ -6,7 +6,7 @@ in runs/studies/*.md and in the verdicts of runs/README.md stands
 - or in a file of tools/results that the same paragraph or row links to;
 - or in runs/studies/numbers.txt, below the command that prints it.
 
-A number with k decimals stands there if one of theirs, rounded to k decimals, is equal; a mean and the interval beside it
+A number with k decimals stands there if one of theirs, rounded to k decimals, is equal; a mean and its interval
 have to be in one cell. A written sign counts; a number without one may be that of the difference turned round. Of "every
 pair" both orders are there. Text in `code`, indented blocks of README, the addresses of links and identifiers such as
 arXiv:2410.23771 are not results.
@@ -53,7 +53,7 @@ def turned(values):
 
 
 class Pool:
-    """Numbers by their whole part, with what they stand beside."""
+    """Numbers by their whole part, with what they stand next to."""
 
     def __init__(self):
         self.by_whole = {}

@@ -239,8 +239,7 @@ TEST_CASE("sources: a knob without effect is a warning where --set or a base tur
     CHECK(load_file(child, {"model.attention.window.tau="}).warnings.empty());
 }
 
-TEST_CASE(
-    "sources: --set with nothing behind '=' takes back what the file gives, or else what a base gives") {
+TEST_CASE("sources: --set with nothing after '=' takes back what the file gives, or else what a base gives") {
     const Folder folder;
     folder.write("base.json", R"({"model": {"width": 64, "dropout": 0.5}, "eval": {"every": 7}})");
     const std::string file = folder.write(

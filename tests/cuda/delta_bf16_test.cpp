@@ -84,7 +84,7 @@ const std::vector<Kind> kinds = {
     {"decays that keep nearly everything", {1, 130, 1, 64, 64, false, false, false, 1e-12, 1e-6}},
     {"decays that keep nearly nothing", {1, 130, 1, 64, 64, false, false, false, 20, 2000}},
     {"decays of both kinds", {1, 130, 2, 64, 64, false, true, false, 1e-6, 300}},
-    {"decays of 0 beside those of 1", {1, 130, 3, 64, 40, false, true, false, 1e-3, 3, true}},
+    {"decays of 0 and of 1 together", {1, 130, 3, 64, 40, false, true, false, 1e-3, 3, true}},
     {"heads of 32", {1, 70, 2, 32, 48}},
     {"additive", {1, 150, 1, 64, 64, false, true, true}},
     {"additive, heads of 128", {1, 66, 1, 128, 128, false, false, true}},
@@ -107,7 +107,7 @@ const std::vector<Kind> segmented = {
     {"documents", fading({1, 261, 1, 64, 64, false, true}), 1.0f, 0, 5},
     {"decays that keep nearly everything", fading({1, 261, 1, 64, 64}, 1e-12, 1e-6), 1.0f, 0, 5},
     {"decays that keep nearly nothing", fading({1, 200, 1, 64, 64}, 20, 2000), 1.0f, 0, 4},
-    {"decays of 0 beside those of 1", {1, 200, 1, 64, 40, false, true, false, 1e-3, 3, true}, 1.0f, 0, 4},
+    {"decays of 0 and of 1 together", {1, 200, 1, 64, 40, false, true, false, 1e-3, 3, true}, 1.0f, 0, 4},
     {"additive", fading({1, 261, 1, 64, 64, false, false, true}), 1.0f, 0, 5},
 };
 

@@ -94,7 +94,7 @@ void add_products(std::vector<GoldenSet>& sets, Drawn& drawn) {
     for (int i = 0; i < 24; ++i)
         sets.push_back(Product::of(normal, normal, [&] { return bits(drawn.normal()); }).set());
     for (int i = 0; i < 6; ++i) sets.push_back(Product::of(normal, normal, zero).set());
-    // Every exponent beside every other.
+    // Every exponent with every other.
     for (int i = 0; i < 12; ++i) sets.push_back(Product::of(any, any, [&] { return drawn.word(); }).set());
     for (int i = 0; i < 6; ++i)
         sets.push_back(Product::of(
@@ -104,7 +104,7 @@ void add_products(std::vector<GoldenSet>& sets, Drawn& drawn) {
                            },
                            normal, [&] { return bits(drawn.normal()); })
                            .set());
-    // Cancellation: each term stands beside its negative, the rest is small.
+    // Cancellation: each term stands next to its negative, the rest is small.
     for (int i = 0; i < 6; ++i) {
         Product p = Product::of(normal, normal, [&] { return bits(0x1p-20f * drawn.normal()); });
         for (auto& row : p.a)

@@ -1,5 +1,5 @@
 // The MLP's products with relu^2 in bf16, at the sizes of a training run, against float64 at sampled rows, twice with the
-// same bits. On a Hopper these are its own kernels or, with LONGREACH_HOPPER=0, the library's products and a pass behind
+// same bits. On a Hopper these are its own kernels or, with LONGREACH_HOPPER=0, the library's products and a pass after
 // each, as on other GPUs. The harness runs a small size; relu2_products_test.cpp of tests/simt has more.
 //
 // Bounds: with s the sum and S that of its absolute terms, a sum of K products errs by e = (K + 1) 2^-23 S, tensor cores

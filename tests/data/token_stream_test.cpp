@@ -140,7 +140,7 @@ TEST_CASE("vocabularies and markers that do not fit are refused at open") {
 
 TEST_CASE("documents: a marker before, after, at both ends, doubled, and across shards") {
     const TempDir dir;
-    // 9 is the marker. The cut lies behind the fourth token.
+    // 9 is the marker. The cut lies after the fourth token.
     const Tokens tokens{9, 1, 2, 9, 3, 9, 9, 4, 5, 9};
     put(dir / "a.bin", llmc_v1({tokens.begin(), tokens.begin() + 4}));
     put(dir / "b.bin", llmc_v1({tokens.begin() + 4, tokens.end()}));

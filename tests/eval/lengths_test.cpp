@@ -257,7 +257,7 @@ TEST_CASE("eval: the batch changes no bit") {
     }
 }
 
-TEST_CASE("eval: suffix scores the last tokens of documents, the same ones behind every prefix") {
+TEST_CASE("eval: suffix scores the last tokens of documents, the same ones after every prefix") {
     const std::vector<int64_t> lengths = document_lengths(40, 3, 60);
     const Corpus corpus(lengths);
     const eval::EvalRequest chunk = request({1}, 1 << 20);

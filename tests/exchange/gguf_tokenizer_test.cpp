@@ -121,7 +121,7 @@ TEST_CASE("the tokenizer.json of a GGUF file has every member that the package t
 }
 
 TEST_CASE(
-    "the tokens that begin and end texts and the chat template of a GGUF file stay beside its tokenizer") {
+    "the tokens that begin and end texts and the chat template of a GGUF file stay with its tokenizer") {
     const TempDir dir;
     GgufWriter file = model_with("gpt2", "smollm");
     file.u32("tokenizer.ggml.bos_token_id", 257)

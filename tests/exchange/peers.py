@@ -8,7 +8,7 @@ of every form that `longreach import` reads. Exit code 77, a skipped test, witho
 The bound. With u = 2^-24, one rounding, a logit Y passes through L layers, in each of which about ten roundings meet that
 do not cancel: an error near 10 L u Y, 5e-6 Y for 4 layers and both programs. Angles add to it: transformers rounds them in
 f32, which moves the score z of position T by up to T u z, 3e-6 z at T = 48. Together at most 1e-5 max(1, Y), which is the
-bound; what f32 does to transformers itself, compared with f64, is printed beside every difference.
+bound; what f32 does to transformers itself, compared with f64, is printed with every difference.
 """
 import argparse, json, os, subprocess, sys, tempfile
 

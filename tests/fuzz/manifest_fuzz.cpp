@@ -1,4 +1,4 @@
-// A checkpoint's manifest.json: as it is, and with its checksum made right, or nothing behind the
+// A checkpoint's manifest.json: as it is, and with its checksum made right, or nothing after the
 // checksum would be reached.
 #include "base/hash.h"
 #include "fuzz/target.h"

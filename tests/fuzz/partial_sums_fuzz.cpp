@@ -1,4 +1,4 @@
-// What a stopped validation left: as it is, and with context and checksum made right, or nothing behind
+// What a stopped validation left: as it is, and with context and checksum made right, or nothing after
 // them would be reached.
 #include <cstring>
 
@@ -15,7 +15,7 @@ constexpr uint64_t context = 7;
 constexpr size_t documents = 5;
 
 std::string sealed(std::string bytes) {
-    constexpr size_t context_at = 16, least = 32;  // behind the magic; with context, position and checksum
+    constexpr size_t context_at = 16, least = 32;  // after the magic; with context, position and checksum
     if (bytes.size() < least) return bytes;
     std::memcpy(bytes.data() + context_at, &context, sizeof context);
     const size_t body = bytes.size() - sizeof(uint64_t);

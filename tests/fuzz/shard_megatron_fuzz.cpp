@@ -1,4 +1,4 @@
-// A Megatron index and the tokens beside it: two bytes, how many bytes of the end are tokens, then the index.
+// A Megatron index and its tokens: two bytes, how many bytes of the end are tokens, then the index.
 #include "fuzz/shards.h"
 
 using namespace longreach;

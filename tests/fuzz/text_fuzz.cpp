@@ -44,6 +44,6 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
             holds(sink.all() == text || !text::archive_kind(text).empty(), "text changed on the way");
     });
     holds(good || lines || !text::archive_kind(text).empty(), "a plain text is refused");
-    holds(text::licence_end(text) <= text.size(), "a licence ends behind the text");
+    holds(text::licence_end(text) <= text.size(), "a licence ends beyond the text");
     return 0;
 }

@@ -99,7 +99,7 @@ TEST_CASE("only exact names are steps") {
     CHECK(io::checkpoint_steps(dir / "missing").empty());
 }
 
-TEST_CASE("the newest good checkpoint is found behind damaged ones, which are quarantined and reported") {
+TEST_CASE("the newest good checkpoint is found under damaged ones, which are quarantined and reported") {
     const TempDir dir;
     const std::string& root = dir.path();
     for (const int64_t step : {100, 200, 300, 400}) save(root, step);

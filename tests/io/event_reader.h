@@ -25,7 +25,7 @@ inline uint32_t slow_masked_crc(std::string_view bytes) {
 
 template <class T>
 T number_at(std::string_view bytes, size_t at = 0) {
-    check(at <= bytes.size() && bytes.size() - at >= sizeof(T), "a number ends behind its {} bytes",
+    check(at <= bytes.size() && bytes.size() - at >= sizeof(T), "a number ends after its {} bytes",
           bytes.size());
     T value;
     std::memcpy(&value, bytes.data() + at, sizeof value);
@@ -34,7 +34,7 @@ T number_at(std::string_view bytes, size_t at = 0) {
 
 struct Records {
     std::vector<std::string> payloads;
-    size_t torn = 0;  // bytes behind the last whole record
+    size_t torn = 0;  // bytes after the last whole record
 };
 
 inline Records read_records(std::string_view bytes) {
@@ -121,7 +121,7 @@ struct Event {
 
 inline std::vector<Event> events_of(std::string_view bytes) {
     const Records records = read_records(bytes);
-    check(records.torn == 0, "{} bytes behind the last whole record", records.torn);
+    check(records.torn == 0, "{} bytes after the last whole record", records.torn);
     std::vector<Event> events;
     for (const std::string& payload : records.payloads) {
         const Decoded f(payload);

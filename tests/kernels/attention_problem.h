@@ -27,7 +27,7 @@ struct Variant {
     bool far = false;
     int64_t far_from = 0;
     bool maxima = false, absolute = false;
-    // Gradients asked for beside those of q, k and v.
+    // Gradients asked for in addition to those of q, k and v.
     bool factor_gradient = false, gain_gradient = false, bias_gradient = false, sink_gradient = false;
     bool forget = false, forget_gradient = false;
     bool sticks = false;

@@ -16,7 +16,7 @@
 // second. `floor` covers exponentials below 2^-126, which may become 0.
 //
 // Where inputs of products are rounded by the relative `input` (bf16 on a CPU), both factors of every product of q, k,
-// P, v, dout and dS carry one rounding more: 2 input |a||b|. The denominators, delta and the sums behind the gradients
+// P, v, dout and dS carry one rounding more: 2 input |a||b|. The denominators, delta and the sums of the gradients
 // of tables, factors with a softcap and forget sums take values before that rounding.
 //
 // Attention to the largest scores: a row whose last kept and first left score, or mean score of a block, differ by less than
@@ -319,7 +319,7 @@ struct Reference {
         }
 
         const double e_row = e_p + e_sum;  // of a probability rebuilt from the saved lse
-        // Additions behind a gradient: of a query or key over pairs, of a table entry over all heads too.
+        // Additions that make a gradient: of a query or key over pairs, of a table entry over all heads too.
         const double e_sums = roundings(double(c.length * group) + 8);
         const double e_table_sums = roundings(double(c.tokens() * c.heads) + 20);
         for (int64_t j = first; j <= i; ++j) {

@@ -210,7 +210,7 @@ TEST_CASE("the reference's gradients are the derivatives of its loss") {
         ExactInputs inputs(problem);
         const Reference exact(problem, inputs);
         // Central differences with step h err by h^2 times a third derivative; derivatives here are of order
-        // 10, so the error is of order 1e-10 beside the rounding of a loss of order 100 by h: 1e-13 / 1e-5.
+        // 10, so the error is of order 1e-10, to which the rounding of a loss of order 100 by h adds 1e-13 / 1e-5.
         const double h = 1e-5, tolerance = 1e-6;
         const auto compare = [&](std::vector<double>& input, size_t at, double derivative) {
             const double before = input[at];

@@ -141,7 +141,7 @@ TEST_CASE("gradients of a gate agree with complex steps") {
     });
 }
 
-TEST_CASE("the gradient at the output of attention may overwrite the gradient behind the gate") {
+TEST_CASE("the gradient at the output of attention may overwrite the gradient after the gate") {
     for_each_isa([](Ops& ops) {
         for (const Case& c : cases()) {
             Problem p(c);

@@ -244,7 +244,7 @@ TEST_CASE("gradients of prepared heads agree with complex steps and leave their 
                     const auto real = p.inputs<double>(source, r, h);
                     const auto out = p.reference(real, r);
                     const double weight = p.mean_weight(real, out.inverse);
-                    // Sizes of the gradient behind the rotation, at n, and of n; in each both partners of a
+                    // Sizes of the gradient after the rotation, at n, and of n; in each both partners of a
                     // pair, whose terms the rotation adds.
                     std::vector<double> turned(d), size_g(d), size_n(d);
                     double mean_g = 0, mean_gn = 0;

@@ -233,7 +233,7 @@ TEST_CASE("huge logits do not overflow; a NaN logit makes the loss NaN") {
         x.at(2, 1200) = std::nanf("");
         ops.cross_entropy(loss.vector(), x.tensor(), targets.vector(), plain, true);
         CHECK(loss[0] == 0);
-        CHECK(std::abs(loss[1]) <= std::abs(1e30 * unit));  // log V is lost beside 1e30
+        CHECK(std::abs(loss[1]) <= std::abs(1e30 * unit));  // log V is lost next to 1e30
         CHECK(std::isnan(loss[2]));
         CHECK(std::isnan(x.at(2, 0)));
     });

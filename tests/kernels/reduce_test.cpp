@@ -28,7 +28,7 @@ TEST_CASE("sum and sum_squares agree with a plain loop") {
     });
 }
 
-TEST_CASE("the sum of squares of a tensor has the same bits whatever is summed beside it") {
+TEST_CASE("the sum of squares of a tensor has the same bits whatever is summed with it") {
     for_each_isa([](Ops& ops) {
         Floats x = normal(1, 40000, 1);
         std::vector<Tensor>

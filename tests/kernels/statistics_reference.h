@@ -18,7 +18,7 @@
 
 namespace longreach::test {
 
-// A key to watch for token n: most in the sequence, visible or not; some behind its end, some -1.
+// A key to watch for token n: most in the sequence, visible or not; some after its end, some -1.
 inline int64_t watched_of(const Variant& c, int64_t which, int64_t n) {
     const Rng rng(c.seed, Purpose::test, 77);
     const uint64_t range = static_cast<uint64_t>(c.length) + 2;

@@ -4,7 +4,7 @@
 // log(1 - s(y)), move by (1 - s) e_y and s e_y and are good to e_break (an exponential and a logarithm,
 // relative to log(1 + e^-|y|)) and 4 u of their size. A weight's exponent is one of the first and a sum
 // of the second, which is rounded once per key of a tile and once per tile: fewer than the keys.
-// Everything behind the weights follows from the formulas at the top of
+// What is computed from the weights follows from the formulas at the top of
 // kernels/cpu/stick_breaking_backward.cpp term by term. Sums of statistics are those of statistics_reference.h.
 #pragma once
 

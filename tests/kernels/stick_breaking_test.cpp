@@ -178,7 +178,7 @@ TEST_CASE("a key with a score of 100 takes the stick; farther ones get nothing, 
                     p.qkv.at(n, 16 + m) = m != 0 ? 0.0f : n == 50 ? 100.0f : -100.0f;
                 }
         });
-        // Queries behind key 50 take it whole: between them every weight is below e^-100.
+        // Queries after key 50 take it whole: between them every weight is below e^-100.
         for (int64_t i = 51; i < c.length; ++i)
             for (int64_t m = 0; m < 16; ++m)
                 CHECK(run.o.at(i, m) == doctest::Approx(run.qkv.at(50, 32 + m)).epsilon(4e-7));

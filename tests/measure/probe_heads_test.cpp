@@ -131,7 +131,7 @@ TEST_CASE("which occurrence counts: the last of those before the previous token,
     CHECK(rows.at({0, "induction_mass", 0}).count == 3);
     CHECK(rows.at({0, "induction_mass", 0}).value ==
           doctest::Approx((1.0 / 3 + 1.0 / 5 + 1.0 / 6) / 3).epsilon(1e-5));
-    // The same behind the first token: query 2 no longer sees the occurrence at 0.
+    // The same after the first token: query 2 no longer sees the occurrence at 0.
     Ints start(1, 6);
     for (int64_t i = 1; i < 6; ++i) start[i] = 1;
     layer.spec.row_start = start.tensor();

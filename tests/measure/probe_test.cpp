@@ -145,7 +145,7 @@ TEST_CASE("probe: a model that attends to nothing of itself adds nothing to the 
     const auto rows = by_key(probe(model, corpus, {.lengths = {32}, .tokens = 320}));
     CHECK(rows.at({32, 1, -1, 0, "projected_norm"}).value == 0);
     CHECK(rows.count({32, 1, -1, 0, "angle_ratio"}) == 0);
-    // Nothing happens to the embedding: the same pairs at the same angles behind both blocks.
+    // Nothing happens to the embedding: the same pairs at the same angles after both blocks.
     const measure::ProbeRow &first = rows.at({32, 0, -1, 0, "pair_cosine"}),
                             &second = rows.at({32, 1, -1, 0, "pair_cosine"});
     CHECK(first.count == 4100);  // 4096 spread over ten sequences

@@ -81,7 +81,7 @@ TEST_CASE("parameters of an angle: of a name, and of a formula") {
     model::ModelConfig own = with_angle("p * b^(-2*m/d)");
     own.attention.params["b"].init = "100*log2(8)";
     CHECK(key_of(own) == key_of(named));
-    // The score has parameters of its own beside them.
+    // The score has parameters of its own as well.
     own.attention.score = "z * s*log(n)";
     own.attention.params["s"].init = 0.4;
     CHECK_NOTHROW(model::layer_score(own, 0));

@@ -25,7 +25,7 @@ TEST_CASE("an index of keys: the same bits at every number of threads, in traini
 }
 
 TEST_CASE(
-    "an index of keys: every other gradient has the bits it has without one; alone it has those beside "
+    "an index of keys: every other gradient has the bits it has without one; alone it has those with "
     "them") {
     for (const SmallModel& small : key_index_models()) {
         CAPTURE(small.name);

@@ -64,7 +64,7 @@ std::vector<Token> tokens_of(std::string_view text) {
             i = end;
         } else if (in_word(c)) {
             size_t end = i + 1;
-            // Words such as shared::cta go on behind two colons; one ends a label.
+            // Words such as shared::cta go on after two colons; one ends a label.
             while (end < text.size() && (in_word(text[end]) || text.substr(end, 2) == "::"))
                 end += in_word(text[end]) ? 1 : 2;
             tokens.push_back({text.substr(i, end - i), line});
@@ -194,7 +194,7 @@ class Parser {
     void variable(std::string_view space) {
         const Array a = array();
         if (space == ".shared") {
-            // The launch's shared memory, behind what functions declare.
+            // The launch's shared memory, after what functions declare.
             if (a.bytes != 0) fail("shared memory outside of a function has a size");
             dynamic_shared_.push_back(a.name);
         } else {
@@ -418,7 +418,7 @@ class Parser {
                 o.number += literal().number;
             else if (peek() == "-")
                 o.number += literal().number;
-            if (accept(",")) {  // [map, {x, y, z}]: coordinates, a list behind the address
+            if (accept(",")) {  // [map, {x, y, z}]: coordinates, a list after the address
                 expect("{");
                 do coordinates_.push_back(named(next(), e, in));
                 while (accept(","));
@@ -474,7 +474,7 @@ class Parser {
     std::vector<Operand> coordinates_;
     size_t at_ = 0;
     Module module_;
-    std::map<std::string, size_t> functions_;  // where the header behind ".func" begins
+    std::map<std::string, size_t> functions_;  // where the header after ".func" begins
     std::vector<std::string> dynamic_shared_;
     std::map<std::string, std::vector<std::pair<size_t, size_t>>> dynamic_uses_;  // instruction, operand
     std::vector<Scope> scopes_;

@@ -18,7 +18,7 @@ namespace {
 
 const std::string token = "the token of the tests";
 
-// Runs `body` on so many ranks, each a process, rank 0's with the server; what each returned or threw.
+// Runs `body` on this many ranks, each a process, rank 0's with the server; what each returned or threw.
 std::vector<std::string> run_ranks(int ranks, const std::function<std::string(ranks::Comm&)>& body) {
     const TempDir directory;
     std::vector<Child> children;

@@ -106,7 +106,7 @@ class TeamRun {
             return std::string();
         });
     }
-    // For a rank: until so many others have reached rank 0, however slow the machine is.
+    // For a rank: until this many others have reached rank 0, however slow the machine is.
     void wait_for_connected(int ranks) const {
         for (int rank = 0; rank < ranks; ++rank) wait_until([&] { return exists(connected(rank)); });
     }

@@ -76,7 +76,7 @@ struct PostHoc {
     double fast = 0, slow = 1;  // yarn, llama3: turns over L_train; 0: 32, llama3 4
     bool truncate = true;       // yarn
     int64_t top_k = 0;          // keys of a query, at every length; 0: all
-    int64_t top_k_block = 0;    // they are taken in blocks of so many; 0: one by one
+    int64_t top_k_block = 0;    // they are taken in blocks of this many; 0: one by one
     bool top_by_index = false;  // the index of a layer chooses them
     bool clip_logn = false;     // scores times max(1, log n / log L_train)
 };

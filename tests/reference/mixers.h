@@ -27,7 +27,7 @@ inline int64_t mixer_steps(const model::AttentionConfig& a) {
     return a.mixer == "simplicial" ? simplicial_steps : delta_steps(a);
 }
 
-// Terms of its longest sum, of a sequence of so many tokens.
+// Terms of its longest sum, of a sequence of this many tokens.
 inline int64_t mixer_terms(const model::AttentionConfig& a, int64_t tokens) {
     return a.mixer == "simplicial" ? simplicial_terms(a, tokens) : delta_terms(a);
 }

@@ -69,7 +69,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "chat: an answer ends at the tokens of the files, at eos_token and at what the template writes behind one") {
+    "chat: an answer ends at the tokens of the files, at eos_token and at what the template writes after one") {
     const Vocabulary vocabulary(305, small_tokenizer());
     using Ends = std::vector<int32_t>;
     CHECK(Chat(vocabulary, {.source = chatml}).ends() == Ends{301});

@@ -205,7 +205,7 @@ TEST_CASE("engine: prefix reads on from what two prompts begin with alike") {
     r.logprobs = 0;
     const double reused = values_of(collect(*bench.engine.submit(r))[0])[0];
     CHECK(bench.engine.counts().reused == 57);
-    // A step rounds otherwise than a pass: tests/eval/decoding.h bounds a logit by steps * sqrt(width) roundings of the
+    // A step and a pass round differently: tests/eval/decoding.h bounds a logit by steps * sqrt(width) roundings of the
     // largest logit, for each of the two.
     const double bound = 2 * 2 * (20 * 2 + 8) * std::sqrt(257.0) * 0x1p-24 * (1 + 20);
     CHECK(std::abs(reused - values_of(collect(*fresh.engine.submit(r))[0])[0]) < bound);

@@ -294,7 +294,7 @@ TEST_CASE("a long sequence with a short window") {
     }
 }
 
-TEST_CASE("documents that end on tiles and beside them") {
+TEST_CASE("documents that end on the edges of tiles and off them") {
     for (int64_t chunk : {1, 63, 64, 65, 128}) {
         CAPTURE(chunk);
         Problem p({.batch = 1, .length = 257, .heads = 1, .kv_heads = 1, .head_dim = 16, .chunk = chunk});

@@ -1,6 +1,6 @@
 // Vector clocks over all threads of a block, for order that barriers of a part of the block make: PhaseBarrier, named
 // barriers. A block that has none does without them (shadow.h). Column t of a row is what its owner has seen of thread
-// t's clock; columns behind the threads' count completed phases, one per PhaseBarrier: what the copy engine brought
+// t's clock; columns after the threads' count completed phases, one per PhaseBarrier: what the copy engine brought
 // is known through them.
 #pragma once
 

@@ -38,12 +38,12 @@ enum class Kind {
     // Hopper's instructions:
     wrong_architecture,  // one of them on another architecture than 90
     phase_barrier_misused,  // a PhaseBarrier used before barrier_init(), twice initialised, touched, with arrivals too many
-    phase_barrier_unfenced,  // used by others without fence_barrier_init() and a barrier behind its barrier_init()
+    phase_barrier_unfenced,  // used by others without fence_barrier_init() and a barrier after its barrier_init()
     phase_bytes,             // a phase got other bytes than were announced for it
-    phase_wrapped,  // a wait passed another phase than the one behind the last that the thread waited for
+    phase_wrapped,  // a wait passed another phase than the one after the last that the thread waited for
     named_barrier_misused,  // counts that differ or are no whole warps, generations that overlap or could
-    proxy_unfenced,    // product, copy or store of what a thread wrote without fence_async_proxy() behind it
-    product_mismatch,  // the threads of a warpgroup at different products or with different operands
+    proxy_unfenced,      // product, copy or store of what a thread wrote without fence_async_proxy() after it
+    product_mismatch,    // the threads of a warpgroup at different products or with different operands
     product_descriptor,  // an operand that is no tile of 128-byte rows on a multiple of 1024
     product_unfenced,    // no products_fence() between accesses of registers and the product that has them
     product_in_flight,   // registers or operands of a product touched before products_wait()

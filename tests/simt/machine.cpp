@@ -41,7 +41,7 @@ std::string text_of(const uint3& at) {
     return text;
 }
 
-// KERNEL(threads) puts one 1-byte nop per 32 threads at the function's first byte, behind a possible endbr64.
+// KERNEL(threads) puts one 1-byte nop per 32 threads at the function's first byte, after a possible endbr64.
 int declared_threads(const void* kernel) {
     if (kernel == nullptr) return 0;
     const auto* code = static_cast<const unsigned char*>(kernel);

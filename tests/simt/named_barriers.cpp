@@ -79,7 +79,7 @@ void NamedBarriers::warp_arrives(int id, int threads, bool waits, const Place& p
     if (static_cast<int>(barrier.warps.size()) * 32 >= threads) complete(barrier);
 }
 
-// Who belongs to a generation must not depend on who comes first: an arrival for the next one has to be ordered behind
+// Who belongs to a generation must not depend on who comes first: an arrival for the next one has to be ordered after
 // all arrivals of this one. A barrier that two groups of warps use at the same time is found so in every schedule.
 void NamedBarriers::check_generation(int id, const Barrier& barrier, size_t warp, const Place& place) const {
     Machine& m = machine();
@@ -89,7 +89,7 @@ void NamedBarriers::check_generation(int id, const Barrier& barrier, size_t warp
             behind = m.clocks.row(static_cast<int>(t))[other.number * 32] >= other.clock;
         if (!behind)
             wrong("the warp arrives at named barrier " + std::to_string(id) +
-                      ", and nothing orders that behind the arrival of warp " + std::to_string(other.number) +
+                      ", and nothing orders that after the arrival of warp " + std::to_string(other.number) +
                       " at " + other.place.text() + " in the generation before, which it might have filled",
                   place);
     }

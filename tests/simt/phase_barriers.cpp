@@ -94,8 +94,8 @@ PhaseBarriers::State& PhaseBarriers::use(uintptr_t at, const char* what, const P
     Finding finding{Kind::phase_barrier_unfenced, "", m.block, m.current};
     finding.message = m.name_thread(m.block, m.current) + " at " + place.text() + ": " + what + " on " +
                       name(barrier) + ", and " +
-                      (barrier.fenced == 0 ? "no fence_barrier_init() stands behind its barrier_init() at "
-                                           : "nothing orders that behind its barrier_init() at ") +
+                      (barrier.fenced == 0 ? "no fence_barrier_init() stands after its barrier_init() at "
+                                           : "nothing orders that after its barrier_init() at ") +
                       barrier.place.text();
     finding.place = place.text();
     finding.other_place = barrier.place.text();

@@ -33,7 +33,7 @@ float float_of(uint16_t bits) {
 }
 
 // `batch` matrices in device memory, each [rows, cols] with its rows `stride` apart and `step`
-// elements between their beginnings, `offset` elements behind the beginning of the allocation.
+// elements between their beginnings, `offset` elements after the beginning of the allocation.
 // Whatever lies between is 7.
 class Matrices {
   public:

@@ -117,7 +117,7 @@ struct Program {
     bool races = false;
 };
 
-// A program without a race, behind which in half of the cases comes one step that has one: each verdict then
+// A program without a race, after which in half of the cases comes one step that has one: each verdict then
 // hangs on one pair of accesses.
 Program random_program(std::mt19937& random, int blocks) {
     constexpr int actors[] = {0, 1, 2, 3, 33, 34};

@@ -1,5 +1,5 @@
 // The MLP's products with relu^2 in their epilogues, for Hopper, against float64 and against the library's product with
-// a pass behind it: ragged edges, several tiles per block, rings that wrap, rows with gaps, several schedules.
+// a pass after it: ragged edges, several tiles per block, rings that wrap, rows with gaps, several schedules.
 //
 // With s the sum in float64 and S that of its absolute terms, an f32 sum of K products errs by e = (K + 1) 2^-24 S.
 //   h = max(0, a)^2 rounded once:         2 |s| e + e^2, then (2^-8 + 2^-23) h
@@ -181,7 +181,7 @@ TEST_CASE("a NaN stays one in relu^2 of a product, and infinities keep to their 
         for (int64_t c = 0; c < 32; ++c) CHECK(std::isnan(out.at(r, c)) == (r == 5));
 }
 
-TEST_CASE("the library's product with a pass behind it differs by one rounding more") {
+TEST_CASE("the library's product with a pass after it differs by one rounding more") {
     simt::clear_findings();
     const int64_t tokens = 96, width = 80, hidden = 136;
     const Matrix x(tokens, width, 0, 1), up(hidden, width, 0, 2), dy(tokens, width, 0, 3),

@@ -74,7 +74,7 @@ class Shadow {
     // A copy that the running thread starts writes whole words, until the phase that `engine` names completes.
     void copy_begins(uintptr_t address, size_t bytes, const Access& engine, const Place& place);
     // Whole words are read for somebody who knows as much as the row of clocks says. Reports what nobody wrote, what is
-    // not ordered before, what a thread wrote without fence_async_proxy() behind it.
+    // not ordered before, what a thread wrote without fence_async_proxy() after it.
     void async_read(uintptr_t address, size_t bytes, const uint32_t* row, const char* who,
                     const Place& place);
 

@@ -37,7 +37,7 @@ struct Options {
     size_t device_bytes = size_t{8} << 30;  // cudaMalloc has no more to give
     uint64_t fail_call = 0;  // the call of the runtime, counted from here, that fails once; 0: none
     uint64_t hang_at =
-        0;  // the launch, counted from here, that never ends, nor what its stream has behind it; 0: none
+        0;  // the launch, counted from here, that never ends, nor what its stream has after it; 0: none
     bool count_bank_conflicts = false;
     // Whether accesses of kernels are looked at. Without it races, values and bounds inside a block go unseen and a
     // launch takes half the time: for long runs of kernels whose own tests watch them.

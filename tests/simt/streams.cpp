@@ -292,7 +292,7 @@ void submit(std::function<void()> work, CUstream_st* handle) {
     set_last_error(enqueue(*stream, std::move(work), {}, never_ends));
 }
 
-// A launch behind a failed one would work on what that did not write: it does nothing until the error is read.
+// A launch after a failed one would work on what that did not write: it does nothing until the error is read.
 bool launch_fails() {
     static bool failed = false;
     failed = failed && error_unread();

@@ -412,7 +412,7 @@ void Warpgroups::check_operands(uintptr_t address, size_t bytes, uintptr_t place
             finding.other_place = product.call.place.text();
             finding.message = m.name_address(m.arena + word * 4) + ": " + m.name_thread(m.block, m.current) +
                               " writes at " + finding.place +
-                              ", and nothing orders that behind a products_wait() for the product of " +
+                              ", and nothing orders that after a products_wait() for the product of " +
                               finding.other_place + ", which reads there";
             m.found(std::move(finding));
             return;

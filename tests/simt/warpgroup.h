@@ -61,7 +61,7 @@ class Warpgroups {
         bool ran = false;
         int left = lanes;                    // threads that have not waited
         uint32_t epoch = 0;                  // of the first that had; 0: none
-        std::array<uint32_t, lanes> done{};  // clocks of the threads behind their waits
+        std::array<uint32_t, lanes> done{};  // clocks of the threads after their waits
         std::unique_ptr<Work> work;
     };
     struct Sums {

@@ -10,20 +10,20 @@
 
 namespace longreach::test {
 
-// What stands in `text` behind `cue` up to `stop`, searched from `from`; "" if the cue is not there.
-inline std::string behind(const std::string& text, const std::string& cue, const std::string& stop,
-                          size_t from = 0) {
+// What stands in `text` after `cue` up to `stop`, searched from `from`; "" if the cue is not there.
+inline std::string text_after(const std::string& text, const std::string& cue, const std::string& stop,
+                              size_t from = 0) {
     const size_t at = text.find(cue, from);
     if (at == std::string::npos) return "";
     const size_t begin = at + cue.size();
     return text.substr(begin, text.find(stop, begin) - begin);
 }
 
-inline std::vector<std::string> all_behind(const std::string& text, const std::string& cue,
-                                           const std::string& stop) {
+inline std::vector<std::string> all_text_after(const std::string& text, const std::string& cue,
+                                               const std::string& stop) {
     std::vector<std::string> found;
     for (size_t at = 0; (at = text.find(cue, at)) != std::string::npos; at += cue.size())
-        found.push_back(behind(text, cue, stop, at));
+        found.push_back(text_after(text, cue, stop, at));
     return found;
 }
 
@@ -73,29 +73,29 @@ inline std::string answer_text(data::TaskKind task, const std::string& context, 
                                int64_t answer_tokens) {
     switch (task) {
         case data::TaskKind::needle:
-            return behind(context, question, ".");
+            return text_after(context, question, ".");
         case data::TaskKind::needle_s3: {
             std::vector<std::string> parts;
-            for (const std::string& s : all_behind(context, "The special magic ", "."))
-                parts.push_back(s.substr(0, s.find(" number is ")) + "=" + behind(s, " number is ", "."));
+            for (const std::string& s : all_text_after(context, "The special magic ", "."))
+                parts.push_back(s.substr(0, s.find(" number is ")) + "=" + text_after(s, " number is ", "."));
             return joined(parts, ";");
         }
         case data::TaskKind::niah_single:
         case data::TaskKind::niah_multikey:
         case data::TaskKind::niah_multivalue:
         case data::TaskKind::niah_multiquery: {
-            const std::string kind = behind(question, "The special magic ", " ");
+            const std::string kind = text_after(question, "The special magic ", " ");
             std::vector<std::string> values;
-            for (const std::string& key : split(behind(question, kind + " for ", " are: "), ", "))
-                for (const std::string& v :
-                     all_behind(context, "One of the special magic " + kind + " for " + key + " is: ", "."))
+            for (const std::string& key : split(text_after(question, kind + " for ", " are: "), ", "))
+                for (const std::string& v : all_text_after(
+                         context, "One of the special magic " + kind + " for " + key + " is: ", "."))
                     values.push_back(v);
             return joined(values, ", ");
         }
         case data::TaskKind::variable_tracking: {
             std::vector<std::string> known;
-            const std::string value = behind(question, "value ", ":");
-            for (const std::string& s : all_behind(context, "VAR ", ". ")) {
+            const std::string value = text_after(question, "value ", ":");
+            for (const std::string& s : all_text_after(context, "VAR ", ". ")) {
                 const std::vector<std::string> sides = split(s, " = ");
                 if (sides.size() != 2) continue;  // the right side of another
                 const bool refers = sides[1].starts_with("VAR ");
@@ -146,13 +146,13 @@ inline std::string answer_text(data::TaskKind task, const std::string& context, 
         case data::TaskKind::multi_query_recall: {
             std::vector<std::string> partners;
             for (const std::string& key : split(question.substr(0, question.size() - 1), ", "))
-                partners.push_back(behind(context, key + "=", ";"));
+                partners.push_back(text_after(context, key + "=", ";"));
             return joined(partners, ", ");
         }
         case data::TaskKind::induction:
             return context.substr(context.find(question) + 1, 1);
         case data::TaskKind::associative_recall:
-            return behind(context, question, ";");
+            return text_after(context, question, ";");
         case data::TaskKind::none:
             break;
     }

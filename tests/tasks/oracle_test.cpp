@@ -36,7 +36,7 @@ TEST_CASE("a reader finds the answers among other needles, in noise and in text"
                 CHECK(answer_text(task, context, as_text(s, s.context, s.answer_begin), s.answer_tokens()) ==
                       as_text(s, s.answer_begin, 2048));
                 const size_t needles =
-                    all_behind(context, "One of the special magic numbers for ", ".").size();
+                    all_text_after(context, "One of the special magic numbers for ", ".").size();
                 if (kind == data::TaskHaystack::needles)
                     CHECK(needles >= 30);  // 57 bytes each
                 else
@@ -100,14 +100,14 @@ TEST_CASE("keys and values are words, numbers or uuids, in every haystack") {
                                             ? 4
                                             : 1));
                         CHECK(different.size() == asked);
-                        for (const std::string& key : split(behind(question, " for ", " are: "), ", ")) {
+                        for (const std::string& key : split(text_after(question, " for ", " are: "), ", ")) {
                             CHECK(is_key(key));
                             // The key of the asked needles alone, and no value.
-                            CHECK(all_behind(context, " for " + key + " is: ", ".").size() ==
+                            CHECK(all_text_after(context, " for " + key + " is: ", ".").size() ==
                                   (task == data::TaskKind::niah_multivalue ? 4 : 1));
-                            CHECK(all_behind(context, ": " + key, ".").empty());
+                            CHECK(all_text_after(context, ": " + key, ".").empty());
                         }
-                        for (const std::string& key : all_behind(context, " for ", " is: "))
+                        for (const std::string& key : all_text_after(context, " for ", " is: "))
                             CHECK(is_key(key));
                     }
 }
@@ -152,8 +152,8 @@ List slice(const tasks::Sample& s, int64_t begin, int64_t end) {
     return {s.tokens.begin() + begin, s.tokens.begin() + end};
 }
 
-// Tokens between the end of `cue` and the first `stop` behind it.
-List id_behind(const List& context, const List& cue, int32_t stop) {
+// Tokens between the end of `cue` and the first `stop` after it.
+List id_text_after(const List& context, const List& cue, int32_t stop) {
     auto at = std::search(context.begin(), context.end(), cue.begin(), cue.end());
     if (at == context.end()) return {};
     at += static_cast<std::ptrdiff_t>(cue.size());
@@ -180,7 +180,7 @@ std::vector<std::pair<int32_t, int>> counted_names(const List& context) {
 List answer_ids(data::TaskKind task, const List& context, const List& question, int64_t answer_tokens) {
     switch (task) {
         case data::TaskKind::needle:
-            return id_behind(context, question, mark_stop);
+            return id_text_after(context, question, mark_stop);
         case data::TaskKind::niah_single:
         case data::TaskKind::niah_multikey:
         case data::TaskKind::niah_multiquery: {  // ask key {separator key} is
@@ -188,7 +188,7 @@ List answer_ids(data::TaskKind task, const List& context, const List& question, 
             for (const int32_t key : question) {
                 if (key < first_name) continue;
                 if (!answer.empty()) answer.push_back(mark_separator);
-                const List value = id_behind(context, {mark_needle, key, mark_is}, mark_stop);
+                const List value = id_text_after(context, {mark_needle, key, mark_is}, mark_stop);
                 answer.insert(answer.end(), value.begin(), value.end());
             }
             return answer;

@@ -62,9 +62,9 @@ TEST_CASE("qa: a reader of the prompt finds the answer, in one passage only, at 
                               answer = as_text(s, s.answer_begin, length);
             CHECK(tail.starts_with("Question: Which word has place "));
             CHECK(tail.ends_with("?\nAnswer:"));
-            const std::string place = behind(tail, "place ", "?");
-            CHECK(" " + behind(context, "The word of place " + place + " is ", ".") == answer);
-            CHECK(all_behind(context, answer.substr(1), "\n").size() == 1);
+            const std::string place = text_after(tail, "place ", "?");
+            CHECK(" " + text_after(context, "The word of place " + place + " is ", ".") == answer);
+            CHECK(all_text_after(context, answer.substr(1), "\n").size() == 1);
             CHECK(s.reference_ends == std::vector<int64_t>{s.answer_tokens()});
             CHECK(s.decoy.empty());
             answers.insert(answer);
@@ -91,7 +91,7 @@ TEST_CASE("qa: a depth moves the passage among the others, which stay as they ar
             // 2,000 bytes hold 13 to 21 other passages; half a passage is less than 4 percent.
             CHECK(std::abs(s.depth - depth) < 4);
             std::string context = as_text(s, 0, s.context);
-            const std::string place = behind(as_text(s, s.context, s.answer_begin), "place ", "?");
+            const std::string place = text_after(as_text(s, s.context, s.answer_begin), "place ", "?");
             const size_t at = context.find("Passage: The word of place " + place);
             REQUIRE(at != std::string::npos);
             CHECK(std::abs(static_cast<double>(at) / static_cast<double>(s.context) * 100 - depth) < 10);
@@ -99,7 +99,7 @@ TEST_CASE("qa: a depth moves the passage among the others, which stay as they ar
             others.push_back(context);
         }
         for (const std::string& text : others) CHECK(text == others[0]);
-        // A longer context has the same passages behind, and more in front.
+        // A longer context ends with the same passages, and has more before them.
         const tasks::Sample longer = source.make(2500, first + i, 100.0);
         std::string context = as_text(longer, 0, longer.context);
         context.erase(context.rfind("Passage: "));

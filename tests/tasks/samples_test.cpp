@@ -111,7 +111,7 @@ TEST_CASE("a requested depth places what is asked for; without one, places sprea
             const tasks::TokenList question = slice(s.tokens, s.context, s.answer_begin);
             if (task != data::TaskKind::needle && task != data::TaskKind::associative_recall) continue;
             const auto at = std::search(s.tokens.begin(), s.tokens.end(), question.begin(), question.end());
-            // Of the haystack, of which the needle is no part: it shifts what is behind by its own length.
+            // Of the haystack, of which the needle is no part: it shifts what follows by its own length.
             const double place = static_cast<double>(at - s.tokens.begin());
             CHECK(std::abs(place - depth / 100 * static_cast<double>(s.context)) < 32);
         }

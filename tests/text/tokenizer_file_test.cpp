@@ -38,7 +38,7 @@ Tokens tokens_of(const data::TokenStream& stream) {
 
 }  // namespace
 
-TEST_CASE("the tokenizer is kept beside its shards") {
+TEST_CASE("the tokenizer is kept next to its shards") {
     const Workplace work;
     const text::TokenizeResult result = text::tokenize(work.options);
     const auto kept = data::load_tokenizer(work.dir / "out");

@@ -108,7 +108,7 @@ TEST_CASE("deviations: a wrong value is still seen, and light tails count almost
     CHECK(theory::estimate_mean(many).mean == doctest::Approx(skewed.mean));
 }
 
-TEST_CASE("the limits of E[1/w_max] stand beside the exact values") {
+TEST_CASE("the limits of E[1/w_max] stand next to the exact values") {
     const std::vector<table::DataTable> tables = theory::extreme_tables(small);
     const auto limit =
         std::find_if(tables.begin(), tables.end(), [](const auto& t) { return t.name == "extreme_limit"; });

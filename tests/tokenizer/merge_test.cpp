@@ -1,4 +1,4 @@
-// Merging and the table of words beside the plain forms of both.
+// Merging and the table of words against the plain forms of both.
 #include "tokenizer/merge.h"
 
 #include <doctest/doctest.h>

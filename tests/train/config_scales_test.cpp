@@ -28,7 +28,7 @@ std::vector<double> first_values(const law::BoundLaw& law) {
 }
 
 // Deviation of the scores of a fresh layer at half the training context, next to the query: of <q, k> for normed random
-// vectors it is sqrt(d), of raw ones, whose channels start with deviation 1/2 behind matrices from U(+-sqrt(0.75 / C)), it
+// vectors it is sqrt(d), of raw ones, whose channels start with deviation 1/2 after matrices from U(+-sqrt(0.75 / C)), it
 // is sqrt(d) / 4.
 double first_deviation(const model::ModelConfig& m, int64_t layer) {
     const model::LayerScore score = model::layer_score(m, layer);

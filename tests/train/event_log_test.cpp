@@ -141,7 +141,7 @@ TEST_CASE("events: a run writes what metrics.jsonl and val.csv say, its config a
     CHECK(histograms == 3);
 }
 
-TEST_CASE("events: a resumed run opens a new file whose session starts behind the steps that are kept") {
+TEST_CASE("events: a resumed run opens a new file whose session starts after the steps that are kept") {
     const TempDir dir;
     make_corpus(dir / "data");
     const auto config = load_tiny(tiny_config(dir.path()));

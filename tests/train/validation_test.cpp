@@ -16,7 +16,7 @@ using namespace longreach::test;
 namespace {
 
 constexpr int64_t steps = 12;
-constexpr size_t read_bytes = 130;  // of a sequence of 64 tokens and the one behind it, 2 bytes each
+constexpr size_t read_bytes = 130;  // of a sequence of 64 tokens and the one after it, 2 bytes each
 
 using Overrides = std::vector<std::string>;
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How fast `longreach data tokenize` is beside the packages `tokenizers` and `tiktoken`, on the same text and vocabulary.
+"""How fast `longreach data tokenize` is, compared with the packages `tokenizers` and `tiktoken`, on the same text and vocabulary.
 
     tokenizer_speed.py [--program build/longreach] [--text DIRECTORY] [--megabytes 8] [--rounds 5] [--threads 1,2]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch's attention on a GPU, for a table beside `longreach bench-attention`: one JSON object per line.
+"""PyTorch's attention on a GPU, for a table next to `longreach bench-attention`: one JSON object per line.
 
     torch_attention.py [--lengths 1024,4096] [--head-dims 64,128] [--sdpa] [--json FILE]
 

@@ -16,7 +16,7 @@ from torch_config import ATTENTION, layout_of
 
 Config = dict[str, Any]
 
-QUERY_BLOCK = 512  # queries per block of attention with a score transform; keys behind a block are left out
+QUERY_BLOCK = 512  # queries per block of attention with a score transform; keys after a block are left out
 
 
 class Layout(NamedTuple):
@@ -66,7 +66,7 @@ def rotary_tables(layout: Layout, length: int) -> tuple[Tensor, Tensor] | None:
 def distance_strips(layout: Layout, length: int) -> tuple[Tensor, Tensor]:
     """Gain and bias [block, T] of the last block of queries; an earlier block's are their last columns.
 
-    bias is -inf where the key lies behind the query or outside the window.
+    bias is -inf where the key lies after the query or outside the window.
     """
     rows = length if length <= QUERY_BLOCK else math.gcd(QUERY_BLOCK, length)
     t = torch.arange(length - rows, length)[:, None] - torch.arange(length)[None, :]
