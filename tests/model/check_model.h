@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cstring>
+
 #include "model/gradient_check.h"
 #include "model/registry.h"
 #include "model/small_models.h"
@@ -10,9 +12,12 @@
 
 namespace longreach::test {
 
-inline std::unique_ptr<ModelFixture> make_fixture(const SmallModel& small, const CpuOptions& cpu) {
-    const FixtureSize size{
-        .sequences = small.sequences, .length = small.length, .document_mask = small.documents};
+inline std::unique_ptr<ModelFixture> make_fixture(const SmallModel& small, const CpuOptions& cpu,
+                                                  bool recompute = false) {
+    const FixtureSize size{.sequences = small.sequences,
+                           .length = small.length,
+                           .document_mask = small.documents,
+                           .recompute = recompute};
     auto fixture = std::make_unique<ModelFixture>(small.config, size, cpu);
     fixture->scatter_constants(0.3);
     return fixture;
@@ -101,6 +106,23 @@ inline bool runs_here(const model::ModelConfig& m) {
         for (const model::LayerPart* part : model::parts_of(m.layer_attention(l)))
             if (!part->no_gpu.empty()) return false;
     return true;
+}
+
+// Training that computes blocks again has the bits of training that keeps them.
+inline void check_recomputed(const SmallModel& small) {
+    if (!runs_here(small.config)) return;
+    CAPTURE(small.name);
+    const Example example = make_example(small);
+    const auto keeping = make_fixture(small, {.threads = 1}),
+               again = make_fixture(small, {.threads = 2}, true);
+    const auto check_bits = [](const std::vector<float>& a, const std::vector<float>& b) {
+        REQUIRE(a.size() == b.size());
+        CHECK(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+    };
+    const ModelFixture::Step kept = keeping->train(example), computed = again->train(example);
+    check_bits(kept.losses, computed.losses);
+    check_bits(kept.gradients, computed.gradients);
+    check_bits(keeping->accumulate(example, 0.5f).gradients, again->accumulate(example, 0.5f).gradients);
 }
 
 // Compares losses and gradients of every model with the reference, on every instruction set.

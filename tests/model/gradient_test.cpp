@@ -58,6 +58,10 @@ TEST_CASE("the reference in f32 keeps the bound it sets for others") {
     check_f32_reference(term_models());
 }
 
+TEST_CASE("blocks that are computed again give the same losses and gradients, bit by bit") {
+    for (const SmallModel& small : small_models()) check_recomputed(small);
+}
+
 TEST_CASE("gradients are scaled and accumulate") {
     const SmallModel small = small_models().back();
     const auto fixture = make_fixture(small, {.threads = 1});
