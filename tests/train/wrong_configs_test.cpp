@@ -43,7 +43,7 @@ TEST_CASE("wrong experiments: unknown keys and where they belong") {
          "model.layouts.g.position (c.json:1:56): unknown key: did you mean model.layouts.g.angle or "
          "model.layouts.g.angle_scaling?"},
         {R"({"stages": [{"steps": 1}], "system": {"dtype": "bf16"}})",
-         "system.dtype (c.json:1:39): unknown key: known here are device, precision, threads, "
+         "system.dtype (c.json:1:39): unknown key: known here are device, precision, threads, recompute, "
          "device_timeout"},
         {R"({"stages": [{"steps": 1}], "model": {"layouts": {"local": {"windw": 64}}, "pattern": ["local"]}})",
          "model.layouts.local.windw (c.json:1:60): unknown key: did you mean model.layouts.local.window?"},
