@@ -39,23 +39,30 @@ void each_row(Collected& collection, std::vector<Row> Results::*kind, const Visi
     }
 }
 
-// The measure that most variants share; on a tie, the one with the most tokens.
+// The measure that most variants share; on a tie, that of the models as trained, then the one with the most tokens.
 struct Votes {
-    std::map<std::string, std::pair<Measure, std::set<std::string>>> groups;  // by key
-    void add(const Measure& measure, const std::string& group) {
-        auto& [kept, voters] = groups[measure.key()];
-        kept = measure;
-        voters.insert(group);
+    struct Group {
+        Measure measure;
+        std::set<std::string> voters;
+        bool plain = false;
+    };
+    std::map<std::string, Group> groups;  // by key
+    void add(const Measure& measure, const std::string& group, const std::string& label = {}) {
+        Group& votes = groups[measure.key()];
+        votes.measure = measure;
+        votes.voters.insert(group);
+        votes.plain = votes.plain || label == "plain";
     }
     Measure winner() const {
-        const std::pair<Measure, std::set<std::string>>* best = nullptr;
-        for (const auto& [key, entry] : groups) {
-            const bool more =
-                !best || entry.second.size() > best->second.size() ||
-                (entry.second.size() == best->second.size() && !(entry.first.count <= best->first.count));
-            if (more) best = &entry;
-        }
-        return best ? best->first : Measure{};
+        const auto better = [](const Group& a, const Group& b) {
+            if (a.voters.size() != b.voters.size()) return a.voters.size() > b.voters.size();
+            if (a.plain != b.plain) return a.plain;
+            return !(a.measure.count <= b.measure.count);
+        };
+        const Group* best = nullptr;
+        for (const auto& [key, votes] : groups)
+            if (!best || better(votes, *best)) best = &votes;
+        return best ? best->measure : Measure{};
     }
 };
 
@@ -78,8 +85,8 @@ template <class Row>
 Measure set_rows_apart(Collection& collection, std::vector<Row> Results::*kind, Strangers* strangers) {
     Votes own, all;
     each_row(collection, kind, [&](const RunRecord& run, const std::string& label, const Row& row) {
-        all.add(row.measure, run.group);
-        if (collection.own_labels.contains(label)) own.add(row.measure, run.group);
+        all.add(row.measure, run.group, label);
+        if (collection.own_labels.contains(label)) own.add(row.measure, run.group, label);
     });
     const Measure chosen = (own.groups.empty() ? all : own).winner();
     const std::string key = chosen.key();

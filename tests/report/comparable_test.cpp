@@ -96,6 +96,20 @@ TEST_CASE("comparable: the headline takes the longest length of the sweep's own 
     CHECK(contains(report::headline(c, s)[0], "b + ntk has the lowest loss of 2 variants in 4 evaluations"));
 }
 
+TEST_CASE("comparable: an evaluation of more tokens does not take the place of the models as trained") {
+    const Sweep sweep;
+    for (const char* run : {"a.seed1", "a.seed2", "b.seed1", "b.seed2"})
+        sweep.evaluation(run, "more", {{512, 0.5}, {4096, 0.25}}, "131072,600,,0.5,00000000000000cc\n");
+    std::string plan = get(sweep.dir / "sweep.json");
+    for (size_t at = 0; (at = plan.find("\"ntk\"", at)) != std::string::npos; at += 10)
+        plan.insert(at, "\"more\", ");
+    put(sweep.dir / "sweep.json", plan);
+    const report::Collection c = sweep.collected();
+    CHECK(c.measure.fingerprint == "00000000000000aa");
+    CHECK(contains(c.notes[0], "Evaluation more of a, b scored other tokens"));
+    CHECK(report::summarize(c).longest == 512);
+}
+
 TEST_CASE("comparable: the lengths of one evaluation that scored other tokens are set apart one by one") {
     const Sweep sweep;
     put(sweep.dir / "b.seed2/eval/ntk/val.csv",
