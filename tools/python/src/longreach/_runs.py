@@ -388,16 +388,18 @@ class Runs:
         return rows
 
     def _most_common(self, rows):
-        """The measure that most variants have in the evaluations that their sweeps list; without sweeps, in all."""
+        """The measure that most variants have in the evaluations that their sweeps list; without sweeps, in all. On a tie
+        that of the models as trained, then the one with the most tokens."""
         listed = {label for run in self._runs for label in run.labels}
         votes = rows[~rows["behind"]]
         if listed and votes["evaluation"].isin(listed).any():
             votes = votes[votes["evaluation"].isin(listed)]
         best = None
         for key, group in sorted(votes.groupby("key"), key=lambda entry: entry[0]):
-            rank = (group["variant"].nunique(), group["scored"].iloc[-1])
-            if best is None or rank[0] > best[1][0] or (rank[0] == best[1][0] and not rank[1] <= best[1][1]):
-                best = (key, rank)
+            rank = (group["variant"].nunique(), (group["evaluation"] == "plain").any())
+            scored = group["scored"].iloc[-1]
+            if best is None or rank > best[1] or (rank == best[1] and not scored <= best[2]):
+                best = (key, rank, scored)
         return best[0] if best else None
 
     def means(self, baseline=None):
