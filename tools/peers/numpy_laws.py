@@ -139,7 +139,11 @@ def glossary(heading: str) -> dict[str, Named]:
     for row in rows[1].splitlines() if rows else []:
         name, formula, definitions = re.split(r" ?\| ", row)[1:4]
         parts, parameters = re.findall("`([^`]*)`", formula), {}
+        # numpy_model.py adds what sums over tokens give a score.
+        parts[0] = re.sub(r"between\(\w+\)", "0", parts[0])
         for key, init, rest in re.findall(r"`(\w+) = ([^`]*)`([^;]*)", definitions):
+            if "of each token" in rest:
+                continue
             learned, size = re.search(r"learned \w+(?: the)? (\w+)", rest), re.search(r"(\d+) of them", rest)
             parameters[key] = Parameter(init, learned[1] if learned else "no", int(size[1]) if size else 1)
         named[name.strip("`")] = Named(parts[0], parts[1] if "growth" in formula else "", parameters)

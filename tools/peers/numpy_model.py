@@ -35,6 +35,14 @@ def broken_sticks(score: Array, visible: Array) -> Array:
     return np.exp(score + kept + nearer)
 
 
+def entmax_of(score: Array, alpha: float) -> Array:
+    """Weights of entmax as the Python package `entmax`, of other authors, computes them."""
+    import entmax
+    import torch
+
+    return entmax.entmax_bisect(torch.from_numpy(score), alpha=alpha, dim=-1, n_iter=100).numpy()
+
+
 def shared_channels(layout: Config) -> int | None:
     """The channels that turn where keys and values are made of a latent; None: without one."""
     latent = layout.get("latent", {"width": 0})
@@ -155,6 +163,11 @@ class Model:
                 out[:, h] = broken_sticks(score, visible) @ v[:, h // (heads // groups)]
                 continue
             score = np.where(visible, score, -np.inf)
+            if layout.get("normaliser") == "entmax":
+                if layout["sink"] != "none":
+                    raise SystemExit("entmax with a sink is not written here")
+                out[:, h] = entmax_of(score, self.entmax_alpha(name, layout, h)) @ v[:, h // (heads // groups)]
+                continue
             top = score.max(-1, keepdims=True)
             if layout["sink"] != "none":
                 top = np.maximum(top, sink[h])
@@ -165,6 +178,11 @@ class Model:
             out[:, h] = p / total @ v[:, h // (heads // groups)]
         o = self.gated(self.output_norm(out, name, layout), n, name, layout)
         return self.linear(o, name + "o")
+
+    def entmax_alpha(self, name: str, layout: Config, head: int) -> float:
+        if not layout["entmax_learned"]:
+            return float(layout["entmax_alpha"])
+        return 1 + max(0.01, 1 / (1 + math.exp(-float(self.weights[name + "entmax.alpha_logit"][head]))))
 
     def linear(self, x: Array, name: str) -> Array:
         """The product with a matrix, plus its bias if it has one."""
