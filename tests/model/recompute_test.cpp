@@ -1,6 +1,8 @@
 // Training that keeps only the inputs of blocks and computes the rest again.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "model/check_model.h"
 #include "model/delta_models.h"
 #include "model/gau_models.h"
@@ -17,6 +19,20 @@ TEST_CASE("blocks that are computed again: the same bits with every mixer and in
                                simplicial_models(), term_models()})
         for (const SmallModel& small : models) check_recomputed(small);
     for (uint32_t i = 0; i < (brief() ? 40 : 120); ++i) check_recomputed(random_model(i));
+}
+
+TEST_CASE("blocks that are computed again: the same bits where indexes of keys train alone") {
+    for (const SmallModel& small : key_index_models()) {
+        CAPTURE(small.name);
+        const auto trained = [&](bool recompute) {
+            const auto fixture = make_fixture(small, {.threads = 1}, recompute);
+            fixture->model().train_indexes_alone();
+            return fixture->train(make_example(small)).gradients;
+        };
+        const std::vector<float> kept = trained(false), again = trained(true);
+        CHECK(kept == again);
+        CHECK(std::any_of(kept.begin(), kept.end(), [](float g) { return g != 0; }));
+    }
 }
 
 TEST_CASE("blocks that are computed again take the memory of one, and an input for each") {
