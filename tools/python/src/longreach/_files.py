@@ -96,7 +96,7 @@ def read_json(path):
 
 
 def _finished_lines(text):
-    """(number, line) of every line that ends and is not empty; what a killed run left after the last end is no line."""
+    """(number, line) of every complete line that is not empty. A killed run may leave an incomplete line at the end."""
     lines = text.split("\n")[:-1]
     return [(number, line) for number, line in enumerate(lines, 1) if line]
 
