@@ -360,7 +360,7 @@ void backward_segment(const Item<Unit>& item, int64_t begin, int64_t end) {
 }  // namespace
 
 int64_t CpuOps::do_attention_workspace(const AttentionSpec& spec, const AttentionGradients& gradients) const {
-    if (spec.channel_sums) return decay_workspace(spec);
+    if (spec.channel_sums.rank > 0) return decay_workspace(spec);  // its shape counts, not its memory
     if (spec.normaliser == Normaliser::stick_breaking) return stick_workspace(spec, gradients);
     int64_t floats = 0;
     with_products(products_, [&](auto unit) { floats = Plan(spec, gradients, threads_, unit).floats(); });

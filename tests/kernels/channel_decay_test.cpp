@@ -57,6 +57,17 @@ TEST_CASE("sums by channel: the same bits at every number of threads, and in bf1
     }
 }
 
+// A plan knows their shape alone. Planned as attention without them, a step of long sequences had too little memory.
+TEST_CASE("sums by channel: the workspace of a shape is that of the tensor") {
+    const auto ops = make_test_ops({.threads = 2});
+    Problem p(base());
+    AttentionSpec shape = p.plain_spec(), whole = p.plain_spec();
+    shape.channel_sums = Tensor(nullptr, DType::f64, {p.channel.rows(), p.channel.cols()});
+    whole.channel_sums = p.channel.tensor();
+    CHECK(ops->attention_workspace(shape, {}) == ops->attention_workspace(whole, {}));
+    CHECK(ops->attention_workspace(shape, {}) != ops->attention_workspace(p.plain_spec(), {}));
+}
+
 TEST_CASE("channels that keep everything are attention without sums") {
     for_each_isa([](Ops& ops) {
         Problem p(base());
