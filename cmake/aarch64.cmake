@@ -6,6 +6,7 @@ set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu)
 file(GLOB hosts_packages LIST_DIRECTORIES true /usr/lib/${CMAKE_HOST_SYSTEM_PROCESSOR}-linux-gnu/cmake)
 set(CMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit ON) # this machine's
+set(CMAKE_DISABLE_FIND_PACKAGE_Gloo ON)
 foreach(name fmt spdlog)
     set(${name}_DIR ${hosts_packages}/${name})
 endforeach()

@@ -81,9 +81,9 @@ void CpuOps::do_token_angles(Tensor cosine, Tensor sine, const Tensor& sums, con
         for (int64_t h = 0; h < heads; ++h) {
             float *c = cosine.f32() + i * cosine.row_stride + h * pairs,
                   *s = sine.f32() + i * sine.row_stride + h * pairs;
-            const double sum = of_token[h * sums.row_stride];
+            const double place = of_token[h * sums.row_stride];
             for (int64_t m = 0; m < pairs; ++m) {
-                const TokenAngle turn = token_angle(sum * theta.f64()[m]);
+                const TokenAngle turn = token_angle(place * theta.f64()[m]);
                 c[m] = turn.cosine;
                 s[m] = turn.sine;
             }
@@ -98,13 +98,13 @@ void CpuOps::do_token_angles_backward(Tensor dsums, const Tensor& dx, const Tens
     for_items(pool_, x.rows(), x.cols(), [&](int64_t i) {
         const float *turned = x.f32() + i * x.row_stride, *gradient = dx.f32() + i * dx.row_stride;
         for (int64_t g = 0; g < groups; ++g) {
-            double sum = 0;
+            double slope = 0;
             for (int64_t h = 0; h < sharing; ++h, turned += head_dim, gradient += head_dim)
                 for (int64_t m = 0; m < theta.count(); ++m)
-                    sum += theta.f64()[m] * (double{gradient[half + m]} * double{turned[m]} -
-                                             double{gradient[m]} * double{turned[half + m]});
+                    slope += theta.f64()[m] * (double{gradient[half + m]} * double{turned[m]} -
+                                               double{gradient[m]} * double{turned[half + m]});
             float& to = dsums.f32()[g * dsums.row_stride + i];
-            to = static_cast<float>(write == Write::add ? double{to} + sum : sum);
+            to = static_cast<float>(write == Write::add ? double{to} + slope : slope);
         }
     });
 }

@@ -47,8 +47,8 @@ std::vector<std::vector<double>> token_derivatives(const model::ModelConfig& con
         seed(0);
         for (size_t i = 0; i < n; ++i) {
             out.emplace_back();
-            for (size_t n = 0; n < losses.size(); ++n)
-                out.back().push_back(weight_of(example, n) * double{losses[n].slope[i]});
+            for (size_t token = 0; token < losses.size(); ++token)
+                out.back().push_back(weight_of(example, token) * double{losses[token].slope[i]});
         }
     }
     return out;
