@@ -100,10 +100,11 @@ struct AttentionSpec {
     bool absolute_maxima = false;
 };
 
-// Of AttentionSpec::channel_memory, for `keys` keys of each sequence: the keys times a factor, and two rows of f64 for every
-// block of at least 8 keys, from a multiple of 64 bytes on.
-inline int64_t channel_floats(const AttentionSpec& s, int64_t keys) {
-    return s.batch * s.heads * s.head_dim * (keys + 4 * (keys / 8 + 1)) + 16;
+// Of AttentionSpec::channel_memory, for any division of `keys` keys into `sequences`: the keys times a factor, and two rows of
+// f64 for every block of keys, from a multiple of 64 bytes on.
+inline constexpr int64_t channel_block = 32;
+inline int64_t channel_floats(const AttentionSpec& s, int64_t sequences, int64_t keys) {
+    return s.heads * s.head_dim * (keys + 4 * (keys / channel_block + sequences)) + 16;
 }
 
 // Gradients of what AttentionSpec holds; empty: not computed.

@@ -27,7 +27,7 @@
 
 #include "kernels/cpu/isa_begin.h"
 #include "kernels/cpu/simd.h"
-#include "kernels/cpu/items.h"
+#include "kernels/cpu/loops.h"
 #include "kernels/cpu/simd_math.h"
 #include "kernels/cpu/micro_gemm.h"
 #include "kernels/cpu/gemm.h"
@@ -49,7 +49,7 @@ struct KeyBlock {
     float* dv;     // [block_keys][padded]
     float* k;      // per key tile what pack_keys_for_dq makes
     KeyRows rows;  // K and V as left sides
-    // [block_keys][key_sum_lanes]: dL of one head, summed over queries lane by lane; null: not wanted
+    // [block_keys][sum_lanes]: dL of one head, summed over queries lane by lane; null: not wanted
     float* sums;
 
     KeyBlock(float* memory, const Plan& plan, int64_t first, int64_t until, const Tensor& keys,
@@ -111,7 +111,7 @@ bool differentiate_panel(const BackwardTile<Unit>& t, const QueryTile& q, const 
             Vec ds = dl;
             if constexpr (form == Form::distance || form == Form::general) ds *= s.gain;
             if (forgets && to_column) {
-                float* sum = to_column + (j - block_begin) * key_sum_lanes;
+                float* sum = to_column + (j - block_begin) * sum_lanes + at % sum_lanes;
                 store(sum, load(sum) + dl);
                 drow += dl;
             }
@@ -281,7 +281,7 @@ void backward_head(const Item<Unit>& item, const KeyBlock<Unit>& block, int64_t 
     t.dcolumn = block.sums;
     t.block_begin = block.begin;
     const int64_t keys = block.end - block.begin;
-    if (block.sums) std::memset(block.sums, 0, static_cast<size_t>(keys * key_sum_lanes) * sizeof(float));
+    if (block.sums) std::memset(block.sums, 0, static_cast<size_t>(keys * sum_lanes) * sizeof(float));
     const double* forget = sums_of_head(item.spec, head, item.first_token);
     TableSlice slice;
     const HeadPass<Unit> pass{block, slice, sums, item.passes};
@@ -321,7 +321,7 @@ void backward_head(const Item<Unit>& item, const KeyBlock<Unit>& block, int64_t 
     if (item.column_sums)
         for (int64_t j = 0; j < keys; ++j)
             item.column_sums[head * item.head_stride + block.begin + j] =
-                reduce_add(load(block.sums + j * key_sum_lanes));
+                reduce_add(*reinterpret_cast<const Sums*>(block.sums + j * sum_lanes));
 }
 
 // Keys [begin, end) of one sequence and key/value head.

@@ -1,12 +1,8 @@
 // Attention backward around its tiles: how the work and the workspace are cut, and the sums over rows before
-// and after the tiles. Include after attention_tiles.h in the same region.
+// and after the tiles. Include after loops.h and attention_tiles.h in the same region.
 
 // Distances of one tile reach this far below 0 and above the longest; their sums are zeros.
 inline constexpr int64_t table_margin = query_tile + key_tile;
-
-// Sums of dL by key stay vectors over the queries until a block is done. All instruction sets use the size
-// that the widest one needs.
-inline constexpr int64_t key_sum_lanes = 16;
 
 // How the work and the workspace are cut. A function of the shape and, for the per-thread part, of the
 // threads and the unit of the products. An optional gradient counts as wanted when it has a shape, whether it has memory yet or not.
@@ -55,7 +51,7 @@ struct Plan {
         alpha_floats = wanted.alpha_logit.rank > 0 ? s.heads * tokens : 0;
     }
     int64_t block_floats() const {
-        return block_keys * (3 * padded + row_floats) + (forget ? block_keys * key_sum_lanes : 0);
+        return block_keys * (3 * padded + row_floats) + (forget ? block_keys * sum_lanes : 0);
     }
     int64_t item_table_floats() const { return (gain_rows + bias_rows) * table_span; }
     int64_t floats() const {
@@ -72,10 +68,7 @@ inline void row_products(float* delta, const Tensor& dout, const Tensor& o, int6
         for (int64_t h = 0; h < heads; ++h) {
             const float* a = dout.f32() + n * dout.row_stride + h * d;
             const float* b = o.f32() + n * o.row_stride + h * d;
-            Vec sum{};
-            for (int64_t c = 0; c < d; c += lanes)
-                sum = fma(PlainUnit::along(a + c, d - c), PlainUnit::along(b + c, d - c), sum);
-            delta[h * tokens + n] = reduce_add(sum);
+            delta[h * tokens + n] = dot(a, b, d);
         }
     });
 }
@@ -103,14 +96,13 @@ struct QueryFinish {
         const float* query = q.f32() + n * q.row_stride + head * d;
         const Vec f = splat(factors() ? row_of_head(spec.row_factor, head)[n] : 1.0f);
         const bool product_wanted = dfactor && !capped();
-        Vec product{};
-        for (int64_t c = 0; c < d; c += lanes) {
+        Sums product;
+        for_parts(d, [&](int p, int64_t c, auto width) {
             Vec sum{};
-            for (int64_t s = 0; s < reached; ++s) sum += PlainUnit::along(from + s * piece + c, d - c);
-            if (product_wanted) product = fma(sum, PlainUnit::along(query + c, d - c), product);
-            sum *= f;
-            d - c >= lanes ? store(to + c, sum) : store_first(to + c, sum, static_cast<int>(d - c));
-        }
+            for (int64_t s = 0; s < reached; ++s) sum += load(from + s * piece + c, width);
+            if (product_wanted) product.part[p] = fma(sum, load(query + c, width), product.part[p]);
+            store(to + c, sum * f, width);
+        });
         if (!dfactor || (capped() && whole)) return;
         float total = reduce_add(product);
         if (capped())
@@ -165,11 +157,10 @@ inline void add_sinks(const Tensor& to, const Tensor& lse, const float* delta, P
         const float* at_delta = delta + h * tokens;
         double total = 0;
         for (int64_t begin = 0; begin < tokens; begin += block) {
-            Vec sum{};
-            for (int64_t n = begin; n < smaller(tokens, begin + block); n += lanes)
-                sum = fma(share(h, PlainUnit::along(at_lse + n, tokens - n)),
-                          PlainUnit::along(at_delta + n, tokens - n), sum);
-            total += reduce_add(sum);
+            total += sum_products(
+                smaller(block, tokens - begin),
+                [&](int64_t i, auto n) { return share(h, load(at_lse + begin + i, n)); },
+                [&](int64_t i, auto n) { return load(at_delta + begin + i, n); });
         }
         to.f32()[h] -= static_cast<float>(total);
     });

@@ -40,7 +40,7 @@ void add_values(float* o, float shrink, int64_t d, const float* y, int64_t count
             const Element* row = values[j] + c;
             prefetch(values[j + rows_ahead] + c, vectors * lanes);
             const Vec weight = splat(y[j]);
-            for (int i = 0; i < vectors; ++i) total[i] += weight * load(row + i * lanes, n);
+            for (int i = 0; i < vectors; ++i) total[i] = fma(weight, load(row + i * lanes, n), total[i]);
         }
         for (int i = 0; i < vectors; ++i) store(o + c + i * lanes, total[i], n);
     };
@@ -124,10 +124,10 @@ void attend_entmax(float* o, const Query& at, const Tensor& q, const Tensor& k, 
     Vec theta[1] = {splat(top)};
     const auto add = [&](const Vec(&from)[1], Weights(&total)[1]) {
         each_block([&](const float* y, int64_t count, int64_t) {
-            Vec p{}, s{};
-            for_vectors(count, [&](int64_t i, auto n) {
+            Sums p, s;
+            for_parts(count, [&](int part, int64_t i, auto n) {
                 const Weights w = weights_at(e, load(y + i, n, -__builtin_inff()) - from[0]);
-                p += w.p, s += w.s;
+                p.part[part] += w.p, s.part[part] += w.s;
             });
             total[0].p += splat(reduce_add(p)), total[0].s += splat(reduce_add(s));
         });

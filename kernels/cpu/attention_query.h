@@ -37,22 +37,6 @@ struct Query {
     }
 };
 
-// The lanes whose sum, as reduce_add takes it, is the product of a and b; in the order of sum_vectors.
-template <class Element>
-LONGREACH_INLINE Vec products(const float* a, const Element* b, int64_t n) {
-    Vec sum[4] = {};
-    int64_t i = 0;
-    for (; i + 4 * lanes <= n; i += 4 * lanes)
-        for (int c = 0; c < 4; ++c) sum[c] += load(a + i + c * lanes) * load(b + i + c * lanes, Whole());
-    for (; i + lanes <= n; i += lanes) sum[0] += load(a + i) * load(b + i, Whole());
-    if (i < n) sum[1] += load(a + i, static_cast<int>(n - i)) * load(b + i, static_cast<int>(n - i));
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-}
-template <class Element>
-float dot(const float* a, const Element* b, int64_t n) {
-    return reduce_add(products(a, b, n));
-}
-
 // reduce_add of every row at once: lane i is the sum of rows[i], with the same bits.
 template <int block = lanes / 2>
 LONGREACH_INLINE Vec reduce_rows(Vec (&rows)[lanes]) {
@@ -109,7 +93,7 @@ float exponents(float* y, const Query& at, const Keys& keys, int64_t count, cons
         const bool far = far_query && at.position - keys[j] >= s.far_from;
         const auto& from = far ? far_rows : rows;
         prefetch(from[keys[j + rows_ahead < count ? j + rows_ahead : count - 1]], s.head_dim);
-        return products(far ? far_query : query, from[keys[j]], s.head_dim);
+        return folded(products(far ? far_query : query, from[keys[j]], s.head_dim));
     };
     int64_t next = 0;
     if (s.channel_sums) decayed_products(y, at, keys, next = count, query, rows);

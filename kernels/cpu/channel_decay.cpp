@@ -97,17 +97,17 @@ void CpuOps::decayed_attention(Tensor o, Tensor lse, const Tensor& q, const Tens
                                const AttentionSpec& spec) {
     check_channel_memory(spec, k);
     const int64_t d = spec.head_dim, heads = spec.batch * spec.heads, keys = k.rows() / spec.batch;
-    const int64_t before = keys - spec.length, first_block = before / panel_cols;
-    const int64_t panels = (keys - 1) / panel_cols + 1 - first_block;
+    const int64_t before = keys - spec.length, first_panel = before / panel_cols;
+    const int64_t panels = (keys - 1) / panel_cols + 1 - first_panel;
     check(key_stretch * panel_cols + DecayedPanel::floats(d) + d * panel_cols <= scratch_per_thread_,
           "attention: head size {} is too large", d);
     fade_keys(spec, k, pool_);
     const int32_t* row_start = spec.row_start ? spec.row_start.i32() : nullptr;
     pool_.run(heads * panels, [&](int64_t item, int thread) {
         const int64_t index = item / panels, sequence = index / spec.heads, h = index % spec.heads;
-        const int64_t block = first_block + panels - 1 - item % panels;  // the longest first
-        const int64_t begin = larger(before, block * panel_cols),
-                      end = smaller(keys, (block + 1) * panel_cols);
+        const int64_t number = first_panel + panels - 1 - item % panels;  // the longest first
+        const int64_t begin = larger(before, number * panel_cols),
+                      end = smaller(keys, (number + 1) * panel_cols);
         const int64_t row = begin - before, token = sequence * spec.length + row;
         const DecayedHead head(spec, k, index);
         float* scores = scratch_of(thread);

@@ -2,7 +2,7 @@
 //
 //   z_ij = scale * sum over c of q_ic k_jc exp(C_ic - C_jc)        C falls along a sequence
 //
-// Positions are cut into blocks of panel_cols. Let a be the first position of the query's block and b the last one of the
+// Positions are cut into blocks of channel_block, one or more panels of queries. Let a be the first position of the query's block and b the last one of the
 // key's. Between different blocks
 //
 //   exp(C_i - C_j) = exp(C_i - C_a) exp(C_a - C_b) exp(C_b - C_j)             j <= b < a <= i
@@ -11,8 +11,9 @@
 // the smallest f32. The third factor is multiplied into the keys once, the first into the queries of a block once; the second,
 // d numbers for each pair of blocks, into the queries. Pairs of one block take their exponentials one by one.
 
-// Keys of a tile: a multiple of every panel_cols, and of what a sequence in pieces may begin at.
+// Keys of a tile: a multiple of channel_block, and of what a sequence in pieces may begin at.
 inline constexpr int64_t key_stretch = 64;
+static_assert(key_stretch % channel_block == 0 && channel_block % panel_cols == 0);
 
 // One head of one sequence.
 struct DecayedHead {
@@ -42,23 +43,23 @@ struct DecayedHead {
     }
     double sum(int64_t channel, int64_t position) const { return sums[channel * sum_stride + position]; }
 
-    int64_t blocks() const { return (count + panel_cols - 1) / panel_cols; }
+    int64_t blocks() const { return (count + channel_block - 1) / channel_block; }
 
     // exp(C_b - C_j) of one channel, of the keys of a block, as many as exist; others 0.
     LONGREACH_INLINE void fade(float* factors, int64_t channel, int64_t block) const {
-        const int64_t begin = block * panel_cols, n = smaller(panel_cols, count - begin);
+        const int64_t begin = block * channel_block, n = smaller(channel_block, count - begin);
         const double *of_channel = sums + channel * sum_stride + begin, end = of_channel[n - 1];
-        alignas(64) float exponent[panel_cols] = {};
+        alignas(64) float exponent[channel_block] = {};
         for (int64_t x = 0; x < n; ++x)
             exponent[x] = static_cast<float>((end - of_channel[x]) * 1.4426950408889634);
-        for (int64_t x = 0; x < panel_cols; x += lanes) store(factors + x, exp2(load(exponent + x)));
+        for (int64_t x = 0; x < channel_block; x += lanes) store(factors + x, exp2(load(exponent + x)));
     }
     void prepare(int64_t block) const {
-        const int64_t begin = block * panel_cols, n = smaller(panel_cols, count - begin);
+        const int64_t begin = block * channel_block, n = smaller(channel_block, count - begin);
         for (int64_t c = 0; c < width; ++c) {
             first[block * width + c] = sum(c, begin);
             last[block * width + c] = sum(c, begin + n - 1);
-            alignas(64) float factors[panel_cols];
+            alignas(64) float factors[channel_block];
             fade(factors, c, block);
             for (int64_t x = 0; x < n; ++x)
                 faded[c * count + begin + x] = keys[(begin + x) * key_stride + c] * factors[x];
@@ -66,10 +67,10 @@ struct DecayedHead {
     }
 };
 
-// exp(C_i - C_j) of one channel for the queries `query` + x of a panel, of which `n` exist, and one key after the other. What
-// a vector of queries all comes before has no factor: halves() begins after it.
+// exp(C_i - C_j) of one channel for the queries `query` + x of a panel or block, of which `n` exist, and one key after the
+// other. A vector of queries that all come before the key has no factor: first_after() is the number of the first other one.
 struct PairFactors {
-    alignas(64) double sums[panel_cols] = {};  // of the queries, times log2(e)
+    alignas(64) double sums[channel_block] = {};  // of the queries, times log2(e)
     const double* of_keys;
     int64_t query, count;
 
@@ -77,13 +78,13 @@ struct PairFactors {
         : of_keys(head.sums + channel * head.sum_stride), query(first), count(n) {
         for (int64_t x = 0; x < n; ++x) sums[x] = of_keys[query + x] * 1.4426950408889634;
     }
-    int halves(int64_t key) const { return static_cast<int>(larger(0, key - query) / lanes); }
+    int first_after(int64_t key) const { return static_cast<int>(larger(0, key - query) / lanes); }
     // 0 where the key comes after the query. A lane past the end has a query of zeros: its factor is that of C = 0, held finite.
-    LONGREACH_INLINE Vec at(int64_t key, int half) const {
+    LONGREACH_INLINE Vec at(int64_t key, int vector) const {
         alignas(64) float exponent[lanes];
         const double end = of_keys[key] * 1.4426950408889634;
-        for (int x = 0; x < lanes; ++x) exponent[x] = static_cast<float>(sums[half * lanes + x] - end);
-        const auto from = static_cast<int32_t>(query) + half * lanes;
+        for (int x = 0; x < lanes; ++x) exponent[x] = static_cast<float>(sums[vector * lanes + x] - end);
+        const auto from = static_cast<int32_t>(query) + vector * lanes;
         const VecInt seen = (from + lane_index() >= static_cast<int32_t>(key) - VecInt{}) &
                             (from + lane_index() < static_cast<int32_t>(query + count) - VecInt{});
         return seen ? exp2(load(exponent)) : Vec{};
@@ -98,7 +99,7 @@ inline void multiply_pairs(float* to, const DecayedHead& head, const float* plai
         const PairFactors factors(head, c, query, n);
         for (int64_t j = begin; j < end; ++j) {
             const Vec key = splat(head.keys[j * head.key_stride + c]);
-            for (int half = factors.halves(j); half < 2; ++half) {
+            for (int half = factors.first_after(j); half < 2; ++half) {
                 float* at = to + (j - begin) * panel_cols + half * lanes;
                 const Vec faded = load(plain + c * panel_cols + half * lanes) * factors.at(j, half);
                 store(at, fma(faded, key, load(at)));
@@ -107,19 +108,19 @@ inline void multiply_pairs(float* to, const DecayedHead& head, const float* plai
     }
 }
 
-// Queries [begin, end) of one block, and their products with keys.
+// Queries [begin, end) of one panel, and their products with keys.
 struct DecayedPanel {
     const DecayedHead& head;
-    int64_t begin, end, block;
-    float* plain;   // [d][panel_cols]: queries times ScoreRows::packing
-    float* faded;   // the same times exp(C_i - C_a)
-    float* scaled;  // the same times exp(C_a - C_b), b of a block of keys
-    float* growth;  // [d][panel_cols]: exp(C_i - C_a)
-    float* factor;  // [d, filled up to panels]: exp(C_a - C_b)
+    int64_t begin, end, block;  // block: the one that they lie in
+    float* plain;               // [d][panel_cols]: queries times ScoreRows::packing
+    float* faded;               // the same times exp(C_i - C_a)
+    float* scaled;              // the same times exp(C_a - C_b), b of a block of keys
+    float* growth;              // [d][panel_cols]: exp(C_i - C_a)
+    float* factor;              // [d, filled up to panels]: exp(C_a - C_b)
 
     static int64_t floats(int64_t width) { return 4 * width * panel_cols + round_up(width, panel_cols); }
     DecayedPanel(const DecayedHead& of, int64_t from, int64_t until, float* memory)
-        : head(of), begin(from), end(until), block(from / panel_cols) {
+        : head(of), begin(from), end(until), block(from / channel_block) {
         const int64_t size = head.width * panel_cols;
         plain = memory, faded = plain + size, scaled = faded + size, growth = scaled + size;
         factor = growth + size;
@@ -155,11 +156,11 @@ struct DecayedPanel {
     }
     // scores [key_end - key][panel_cols]; key: the first of a block; no key past the last query.
     void multiply(float* scores, int64_t key, int64_t key_end) const {
-        for (; key < key_end; key += panel_cols, scores += panel_cols * panel_cols) {
-            const int64_t n = smaller(panel_cols, key_end - key);
-            if (key / panel_cols == block)
+        for (; key < key_end; key += channel_block, scores += channel_block * panel_cols) {
+            const int64_t n = smaller(channel_block, key_end - key);
+            if (key / channel_block == block)
                 return multiply_pairs(scores, head, plain, begin, count(), key, key + n);
-            scale_to(key / panel_cols);
+            scale_to(key / channel_block);
             for (int64_t c = 0; c < head.width; ++c)
                 for (int64_t x = 0; x < panel_cols; x += lanes)
                     store(scaled + c * panel_cols + x, load(faded + c * panel_cols + x) * splat(factor[c]));
@@ -172,7 +173,7 @@ struct DecayedPanel {
 // What prepare() makes of the keys of all heads.
 inline void fade_keys(const AttentionSpec& s, const Tensor& k, Pool& pool) {
     const int64_t blocks = DecayedHead(s, k, 0).blocks();
-    for_items(pool, s.batch * s.heads * blocks, 32 * panel_cols * s.head_dim,
+    for_items(pool, s.batch * s.heads * blocks, 32 * channel_block * s.head_dim,
               [&](int64_t i) { DecayedHead(s, k, i / blocks).prepare(i % blocks); });
 }
 
@@ -185,6 +186,6 @@ inline void check_channels(const AttentionSpec& s, const Tensor& k) {
 }
 inline void check_channel_memory(const AttentionSpec& s, const Tensor& k) {
     check_channels(s, k);
-    check(s.channel_memory.count() >= channel_floats(s, k.rows() / s.batch),
+    check(s.channel_memory.count() >= channel_floats(s, s.batch, k.rows()),
           "attention: {} floats for sums by channel", s.channel_memory.count());
 }

@@ -11,13 +11,14 @@
 // Parallel over (sequence, key/value head); an item takes its heads, and their panels of queries, one after the other.
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "base/error.h"
 #include "kernels/ops.h"
 
 #include "kernels/cpu/isa_begin.h"
 #include "kernels/cpu/simd.h"
-#include "kernels/cpu/items.h"
+#include "kernels/cpu/loops.h"
 #include "kernels/cpu/simd_math.h"
 #include "kernels/cpu/micro_gemm.h"
 #include "kernels/cpu/gemm.h"
@@ -27,6 +28,8 @@
 #include "kernels/cpu/cpu_ops.h"
 
 namespace {
+
+inline constexpr int64_t block_panels = channel_block / panel_cols;
 
 // Sums over the queries, for the keys of one sequence and key/value head: [T, padded] each.
 struct KeySums {
@@ -46,6 +49,9 @@ struct KeySums {
 
 // One panel of queries: its inputs in the layouts of the products, its dQ, and one tile of keys.
 struct GradientPanel {
+    DecayedPanel panel;
+    QueryTile tile;
+    ScoreRows rows;
     int64_t width, padded;
     float* dout_columns;  // [d][panel_cols]
     float* dout_rows;     // [padded / panel_cols][panel_cols of queries][panel_cols of channels]
@@ -59,19 +65,20 @@ struct GradientPanel {
     alignas(64) float lse[panel_cols], delta[panel_cols], drow[panel_cols];
 
     static int64_t floats(int64_t width) {
-        return (4 * width + 3 * round_up(width, panel_cols) + 2 * key_stretch) * panel_cols;
+        return DecayedPanel::floats(width) +
+               (4 * width + 3 * round_up(width, panel_cols) + 2 * key_stretch) * panel_cols;
     }
-    GradientPanel(float* memory, int64_t channels) : width(channels), padded(round_up(channels, panel_cols)) {
-        const int64_t columns = width * panel_cols, rows = padded * panel_cols;
+    GradientPanel(const DecayedPanel& of, const QueryTile& queries, const ScoreRows& score, float* memory)
+        : panel(of), tile(queries), rows(score), width(of.head.width), padded(round_up(width, panel_cols)) {
+        const int64_t columns = width * panel_cols, of_rows = padded * panel_cols;
         dout_columns = memory, dq_faded = dout_columns + columns, dq = dq_faded + columns,
         block_dq = dq + columns;
-        dout_rows = block_dq + columns, query_rows = dout_rows + rows, scaled_rows = query_rows + rows;
-        p = scaled_rows + rows, ds = p + key_stretch * panel_cols;
+        dout_rows = block_dq + columns, query_rows = dout_rows + of_rows, scaled_rows = query_rows + of_rows;
+        p = scaled_rows + of_rows, ds = p + key_stretch * panel_cols;
     }
-    float* row_panel(float* rows, int64_t channel) const { return rows + channel * panel_cols; }
+    float* row_panel(float* of_rows, int64_t channel) const { return of_rows + channel * panel_cols; }
 
-    void load_queries(const DecayedPanel& panel, const float* dout, int64_t stride, const float* at_lse,
-                      const float* at_delta) {
+    void load_queries(const float* dout, int64_t stride, const float* at_lse, const float* at_delta) {
         const int64_t n = panel.count();
         pack_panel_transposed<PlainUnit>(dout_columns, dout, stride, width, n);
         std::memset(dout_rows, 0, static_cast<size_t>(2 * padded * panel_cols) * sizeof(float));
@@ -90,11 +97,12 @@ struct GradientPanel {
     }
 };
 
-// p: S^T to P^T; ds: dP^T to dS^T. by_key (may be null): sums of dL over the queries, from `key` on.
-void differentiate(GradientPanel& t, const DecayedPanel& panel, const QueryTile& q, const ScoreRows& rows,
-                   const TableSlice& slice, int64_t key, int64_t key_end, float* by_key) {
+// p: S^T to P^T; ds: dP^T to dS^T. by_key (may be null): sums of dL over the queries, [keys from `key` on][sum_lanes].
+void differentiate(GradientPanel& t, const TableSlice& slice, int64_t key, int64_t key_end, float* by_key) {
+    const QueryTile& q = t.tile;
+    const ScoreRows& rows = t.rows;
     for (int64_t lane = 0; lane < panel_cols; lane += lanes) {
-        const int64_t query = panel.begin + lane;
+        const int64_t query = t.panel.begin + lane;
         const Vec lse = load(t.lse + lane), delta = load(t.delta + lane);
         Vec drow = load(t.drow + lane);
         for (int64_t j = key; j < key_end; ++j) {
@@ -106,39 +114,46 @@ void differentiate(GradientPanel& t, const DecayedPanel& panel, const QueryTile&
             store(t.p + at, p);
             store(t.ds + at, dl * s.gain);
             drow += dl;
-            if (by_key) by_key[j - key] -= reduce_add(dl);
+            if (!by_key) continue;
+            float* sum = by_key + (j - key) * sum_lanes + query % sum_lanes;
+            store(sum, load(sum) + dl);
         }
         store(t.drow + lane, drow);
     }
 }
 
-// What pairs within the panel's block give to dQ^T and dK.
-void add_pairs(const GradientPanel& t, const DecayedPanel& panel, const float* ds, int64_t key,
-               int64_t key_end, float* dk) {
-    const DecayedHead& head = panel.head;
-    for (int64_t c = 0; c < t.width; ++c) {
-        const PairFactors factors(head, c, panel.begin, panel.count());
-        const float* query = panel.plain + c * panel_cols;
-        float* dq = t.dq + c * panel_cols;
-        for (int64_t j = key; j < key_end; ++j) {
-            const float* row = ds + (j - key) * panel_cols;
+// What pairs within a block, whose panels these are, give to dQ^T and dK. Of each panel, ds holds keys from `tile_key` on.
+void add_pairs(const std::vector<GradientPanel>& panels, int64_t tile_key, float* dk) {
+    const DecayedHead& head = panels[0].panel.head;
+    const int64_t begin = panels[0].panel.begin, end = panels.back().panel.end;
+    const int vectors = static_cast<int>((end - begin + lanes - 1) / lanes);
+    for (int64_t c = 0; c < head.width; ++c) {
+        const PairFactors factors(head, c, begin, end - begin);
+        for (int64_t j = begin; j < end; ++j) {
             const Vec k = splat(head.keys[j * head.key_stride + c]);
-            Vec sum{};
-            for (int half = factors.halves(j); half < 2; ++half) {
-                const int64_t at = half * lanes;
-                const Vec share = load(row + at) * factors.at(j, half);
-                store(dq + at, fma(share, k, load(dq + at)));
-                sum = fma(share, load(query + at), sum);
+            Sums sum;
+            for (int v = factors.first_after(j); v < vectors; ++v) {
+                const GradientPanel& t = panels[static_cast<size_t>(v * lanes / panel_cols)];
+                const int64_t half = v * lanes % panel_cols, at = c * panel_cols + half;
+                const Vec share = load(t.ds + (j - tile_key) * panel_cols + half) * factors.at(j, v);
+                store(t.dq + at, fma(share, k, load(t.dq + at)));
+                Vec& part = sum.part[v % sum_parts];
+                part = fma(share, load(t.panel.plain + at), part);
             }
-            dk[(j - key) * t.padded + c] += reduce_add(sum);
+            dk[(j - begin) * panels[0].padded + c] += reduce_add(sum);
         }
     }
 }
 
+// Rows of keys by the queries of a panel, as a left side.
+Left by_query(const float* rows) {
+    return {rows, tile_rows * panel_cols, panel_cols, 1};
+}
+
 // What an earlier block of keys gives to dQ^T and gets in dK.
-void add_block(const GradientPanel& t, const DecayedPanel& panel, const float* ds, int64_t key, int64_t keys,
-               float* dk) {
-    panel.scale_to(key / panel_cols);
+void add_block(const GradientPanel& t, const float* ds, int64_t key, int64_t keys, float* dk) {
+    const DecayedPanel& panel = t.panel;
+    panel.scale_to(key / channel_block);
     Core<PlainUnit>::multiply_to<false>(t.block_dq, panel_cols, {panel.head.faded + key, panel.head.count, 1},
                                         ds, keys, t.width);
     for (int64_t c = 0; c < t.width; ++c)
@@ -151,23 +166,19 @@ void add_block(const GradientPanel& t, const DecayedPanel& panel, const float* d
         for (int64_t i = 0; i < panel_cols * panel_cols; i += lanes)
             store(scaled + i,
                   load(t.row_panel(t.query_rows, c) + i) * load(panel.factor + c + i % panel_cols));
-        Core<PlainUnit>::multiply_to<true>(dk + c, t.padded, {ds, panel_cols, 1}, scaled, panel_cols, keys);
+        multiply_onto<PlainUnit>(dk + c, t.padded, by_query(ds), scaled, panel_cols, keys);
     }
 }
 
-// One tile of keys against one panel of queries.
-void add_tile(const GradientPanel& t, const DecayedPanel& panel, const KeySums& sums, int64_t key,
-              int64_t key_end) {
+// One tile of keys against one panel of queries, but for the pairs within a block.
+void add_tile(const GradientPanel& t, const KeySums& sums, int64_t key, int64_t key_end) {
     for (int64_t c = 0; c < t.padded; c += panel_cols)
-        Core<PlainUnit>::multiply_to<true>(sums.values + key * t.padded + c, t.padded, {t.p, panel_cols, 1},
-                                           t.row_panel(t.dout_rows, c), panel_cols, key_end - key);
+        multiply_onto<PlainUnit>(sums.values + key * t.padded + c, t.padded, by_query(t.p),
+                                 t.row_panel(t.dout_rows, c), panel_cols, key_end - key);
     const float* ds = t.ds;
-    for (; key < key_end; key += panel_cols, ds += panel_cols * panel_cols) {
-        const int64_t until = smaller(key + panel_cols, key_end), at = key * t.padded;
-        if (key / panel_cols == panel.block)
-            add_pairs(t, panel, ds, key, until, sums.paired + at);
-        else
-            add_block(t, panel, ds, key, until - key, sums.faded + at);
+    for (; key < key_end && key / channel_block < t.panel.block; key += channel_block) {
+        add_block(t, ds, key, channel_block, sums.faded + key * t.padded);
+        ds += channel_block * panel_cols;
     }
 }
 
@@ -205,8 +216,8 @@ struct HeadGradients {
 };
 
 // dQ of a panel, and what is made of it.
-void write_queries(const HeadGradients& g, const GradientPanel& t, const DecayedPanel& panel,
-                   const ScoreRows& rows) {
+void write_queries(const HeadGradients& g, const GradientPanel& t) {
+    const DecayedPanel& panel = t.panel;
     const int64_t n = panel.count(), begin = panel.begin;
     for (int64_t c = 0; c < t.width; ++c)
         for (int64_t x = 0; x < panel_cols; x += lanes) {
@@ -217,15 +228,17 @@ void write_queries(const HeadGradients& g, const GradientPanel& t, const Decayed
                 store_first(g.of_channel(c, begin + x), all * load(panel.plain + at) * splat(ln_2),
                             static_cast<int>(smaller(lanes, n - x)));
         }
-    const float* factor = rows.factor;
     float* dq = g.of.dq.f32() + g.token(begin) * g.of.dq.row_stride + g.h * t.width;
     float* dfactor = g.by_head(g.also.row_factor, begin);
-    if (dfactor) std::memset(dfactor, 0, static_cast<size_t>(n) * sizeof(float));
     for_turned(t.dq, t.width, n, [&](int64_t r, int64_t c, Vec value, int count) {
-        const Vec scaled = value * splat(g.spec.scale);
-        store_first(dq + r * g.of.dq.row_stride + c, scaled * splat(factor[r]), count);
-        if (dfactor) dfactor[r] += reduce_add(scaled * load_first(g.row(g.of.q, begin + r, g.h) + c, count));
+        store_first(dq + r * g.of.dq.row_stride + c, value * splat(g.spec.scale), count);
     });
+    for (int64_t r = 0; r < n; ++r) {
+        float* row = dq + r * g.of.dq.row_stride;
+        if (dfactor) dfactor[r] = dot(row, g.row(g.of.q, begin + r, g.h), t.width);
+        const Vec factor = splat(t.rows.factor[r]);
+        for_vectors(t.width, [&](int64_t c, auto w) { store(row + c, load(row + c, w) * factor, w); });
+    }
     if (float* forget = g.by_head(g.also.forget, begin))
         for (int64_t i = 0; i < n; ++i) forget[i] += t.drow[i];
 }
@@ -235,9 +248,9 @@ void write_keys(const HeadGradients& g, const KeySums& sums, int64_t kv_head) {
     const DecayedHead& head = g.head;
     for (int64_t block = 0; block < head.blocks(); ++block)
         for (int64_t c = 0; c < head.width; ++c) {
-            alignas(64) float factors[panel_cols];
+            alignas(64) float factors[channel_block];
             head.fade(factors, c, block);
-            const int64_t begin = block * panel_cols, n = smaller(panel_cols, head.count - begin);
+            const int64_t begin = block * channel_block, n = smaller(channel_block, head.count - begin);
             float* dk = g.of.dk.f32() + g.token(begin) * g.of.dk.row_stride + kv_head * head.width + c;
             float* dsums = g.also.channel_sums ? g.of_channel(c, begin) : nullptr;
             for (int64_t x = 0; x < n; ++x) {
@@ -249,38 +262,58 @@ void write_keys(const HeadGradients& g, const KeySums& sums, int64_t kv_head) {
         }
 }
 
+// The panels of the queries [begin, end), a block.
+std::vector<GradientPanel> panels_of(const HeadGradients& g, int64_t begin, int64_t end,
+                                     const int32_t* row_start) {
+    const AttentionSpec& s = g.spec;
+    std::vector<GradientPanel> panels;
+    panels.reserve(block_panels);
+    float* memory = g.scratch;
+    for (; begin < end; begin += panel_cols, memory += GradientPanel::floats(s.head_dim)) {
+        DecayedPanel panel(g.head, begin, smaller(end, begin + panel_cols), memory);
+        const ScoreRows rows(s, g.h, g.token(begin), panel.count());
+        panel.pack(g.row(g.of.q, begin, g.h), g.of.q.row_stride, rows.packing);
+        panels.emplace_back(panel, QueryTile(begin, s.length, row_start), rows,
+                            memory + DecayedPanel::floats(s.head_dim));
+        panels.back().load_queries(g.row(g.of.dout, begin, g.h), g.of.dout.row_stride,
+                                   g.by_head(g.of.lse, begin),
+                                   g.delta + g.h * s.batch * s.length + g.token(begin));
+    }
+    return panels;
+}
+
 void backward_head(const HeadGradients& g, const KeySums& sums, int64_t kv_head, const int32_t* row_start) {
     const AttentionSpec& s = g.spec;
-    const DecayedHead& head = g.head;
     const int64_t d = s.head_dim, length = s.length;
     std::memset(sums.faded, 0, static_cast<size_t>(2 * length * sums.padded) * sizeof(float));  // paired too
     if (float* forget = g.by_head(g.also.forget, 0))
         std::memset(forget, 0, static_cast<size_t>(length) * sizeof(float));
-    GradientPanel t(g.scratch, d);
     const TableSlice::Tables tables(s, g.h);
     const double* forget = sums_of_head(s, g.h, g.token(0));
     TableSlice slice;
-    for (int64_t begin = 0; begin < length; begin += panel_cols) {
-        DecayedPanel panel(head, begin, smaller(length, begin + panel_cols),
-                           g.scratch + GradientPanel::floats(d));
-        const QueryTile tile(begin, length, row_start);
-        const ScoreRows rows(s, g.h, g.token(begin), panel.count());
-        panel.pack(g.row(g.of.q, begin, g.h), g.of.q.row_stride, rows.packing);
-        t.load_queries(panel, g.row(g.of.dout, begin, g.h), g.of.dout.row_stride, g.by_head(g.of.lse, begin),
-                       g.delta + g.h * s.batch * length + g.token(begin));
-        for (int64_t key = tile.first_key() / key_stretch * key_stretch; key < panel.end;
-             key += key_stretch) {
-            const int64_t key_end = smaller(key + key_stretch, panel.end);
-            if (tables.gain) slice.cut(tables, begin, key, key_end);
-            if (forget) slice.cut_forget(forget, key, key_end);
-            panel.multiply(t.p, key, key_end);
-            Core<PlainUnit>::multiply_to<false>(t.ds, panel_cols,
-                                                {g.row(g.of.v, key, kv_head), g.of.v.row_stride, 1},
-                                                t.dout_columns, d, key_end - key);
-            differentiate(t, panel, tile, rows, slice, key, key_end, g.by_head(g.also.forget, key));
-            add_tile(t, panel, sums, key, key_end);
+    for (int64_t begin = 0; begin < length; begin += channel_block) {
+        const int64_t end = smaller(length, begin + channel_block);
+        std::vector<GradientPanel> panels = panels_of(g, begin, end, row_start);
+        int64_t key = panels[0].tile.first_key() / key_stretch * key_stretch;
+        for (; key < end; key += key_stretch) {
+            alignas(64) float by_key[key_stretch * sum_lanes] = {};
+            for (GradientPanel& t : panels) {
+                const int64_t key_end = smaller(key + key_stretch, t.panel.end);
+                if (tables.gain) slice.cut(tables, t.panel.begin, key, key_end);
+                if (forget) slice.cut_forget(forget, key, key_end);
+                t.panel.multiply(t.p, key, key_end);
+                Core<PlainUnit>::multiply_to<false>(t.ds, panel_cols,
+                                                    {g.row(g.of.v, key, kv_head), g.of.v.row_stride, 1},
+                                                    t.dout_columns, d, key_end - key);
+                differentiate(t, slice, key, key_end, g.also.forget ? by_key : nullptr);
+                add_tile(t, sums, key, key_end);
+            }
+            if (float* to = g.by_head(g.also.forget, key))
+                for (int64_t j = 0; j < smaller(key_stretch, end - key); ++j)
+                    to[j] -= reduce_add(*reinterpret_cast<const Sums*>(by_key + j * sum_lanes));
         }
-        write_queries(g, t, panel, rows);
+        add_pairs(panels, key - key_stretch, sums.paired + begin * sums.padded);
+        for (const GradientPanel& t : panels) write_queries(g, t);
     }
     write_keys(g, sums, kv_head);
 }
@@ -296,7 +329,7 @@ void CpuOps::decayed_attention_backward(const AttentionTensors& of, const Attent
           workspace.bytes(), decay_workspace(spec));
     const int64_t d = spec.head_dim, length = spec.length, heads = spec.batch * spec.heads;
     const int64_t group = spec.heads / spec.kv_heads;
-    check(GradientPanel::floats(d) + DecayedPanel::floats(d) <= scratch_per_thread_,
+    check(block_panels * GradientPanel::floats(d) <= scratch_per_thread_,
           "attention: head size {} is too large", d);
     float* delta = workspace.f32();
     float* memory = delta + round_up(heads * length, 16);

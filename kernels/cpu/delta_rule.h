@@ -214,11 +214,8 @@ inline void DeltaTile::score_block(int64_t begin, int64_t end) {
             if (t > j)
                 for_vectors(d,
                             [&](int64_t i, auto n) { store(key + i, load(key + i, n) * load(a + i, n), n); });
-            scores[t * delta_chunk + j] =
-                sum_vectors(d, [&](int64_t i, auto n) { return load(query + i, n) * load(key + i, n); });
-            if (t > j && !additive)
-                gram[t * delta_chunk + j] =
-                    sum_vectors(d, [&](int64_t i, auto n) { return load(other + i, n) * load(key + i, n); });
+            scores[t * delta_chunk + j] = dot(query, key, d);
+            if (t > j && !additive) gram[t * delta_chunk + j] = dot(other, key, d);
         }
     }
 }

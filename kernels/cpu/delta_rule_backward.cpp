@@ -84,8 +84,7 @@ void GradientTile::unsolve(const HeadRows& dout, const DeltaPiece& piece) {
                 store(dr + t * e + i, sum, n);
                 store(dw + t * e + i, splat(beta[t]) * sum, n);
             });
-            dbeta[t] = sum_vectors(
-                e, [&](int64_t i, auto n) { return load(dr + t * e + i, n) * load(rest + t * e + i, n); });
+            dbeta[t] = dot(dr + t * e, rest + t * e, e);
         }
     }
 }
@@ -123,15 +122,14 @@ void GradientTile::gather_edges() {
     std::fill_n(sums, w, 0.0f);
     const float* all = from_start + (rows - 1) * w;
     for (int64_t i = 0; i < d; ++i) {
-        const float along = sum_vectors(
-            e, [&](int64_t j, auto n) { return load(state + i * e + j, n) * load(dstate + i * e + j, n); });
+        const float along = dot(state + i * e, dstate + i * e, e);
         sums[by_channel() ? i : 0] += all[by_channel() ? i : 0] * along;
     }
     for (int64_t t = rows - 1; t >= 0; --t) {
         const int64_t at = t * d;
         at_decays(*this, sums, [&](int64_t i, auto n) {
-            return load(qs + at + i, n) * load(dqs + at + i, n) +
-                   load(ks + at + i, n) * load(dks + at + i, n);
+            return fma(load(qs + at + i, n), load(dqs + at + i, n),
+                       load(ks + at + i, n) * load(dks + at + i, n));
         });
         std::copy_n(sums, w, ddecay + t * w);
     }
@@ -148,7 +146,7 @@ void GradientTile::gather_edges() {
         for_vectors(d, [&](int64_t i, auto n) {
             const Vec a = w > 1 ? load(start + i, n) : first, z = w > 1 ? load(end + i, n) : last;
             if (dread == dk) {
-                store(dk + at + i, a * load(dks + at + i, n) + z * load(dke + at + i, n), n);
+                store(dk + at + i, fma(a, load(dks + at + i, n), z * load(dke + at + i, n)), n);
             } else {
                 store(dread + at + i, a * load(dks + at + i, n), n);
                 store(dk + at + i, z * load(dke + at + i, n), n);
@@ -174,7 +172,8 @@ void GradientTile::through_scores() {
                     *product = gram + t * delta_chunk;
         for_vectors(t, [&](int64_t j, auto n) {
             const Vec at_p = load(p + j, n), at_m = load(m + j, n), factor = load(f + j, n);
-            store(later + j, load(later + j, n) + at_p * load(score + j, n) + at_m * load(product + j, n), n);
+            const Vec of_p = fma(at_p, load(score + j, n), load(later + j, n));
+            store(later + j, fma(at_m, load(product + j, n), of_p), n);
             store(p + j, at_p * factor, n);
             store(m + j, at_m * factor, n);
         });
@@ -209,8 +208,8 @@ void GradientTile::through_split(int64_t begin, int64_t mid, int64_t end) {
         }
         for (int64_t t = end - 1; t >= mid; --t) {
             const int64_t local = (t - mid) * d + i;
-            sum += load(late_q + local, n) * load(dlate_q + local, n) +
-                   load(late_k + local, n) * load(dlate_k + local, n);
+            sum = fma(load(late_q + local, n), load(dlate_q + local, n), sum);
+            sum = fma(load(late_k + local, n), load(dlate_k + local, n), sum);
             store(ddecay + t * d + i, load(ddecay + t * d + i, n) + sum, n);
         }
         product = splat(1.0f);
@@ -223,7 +222,7 @@ void GradientTile::through_split(int64_t begin, int64_t mid, int64_t end) {
         for (int64_t j = begin; j < mid; ++j) {
             const int64_t local = (j - begin) * d + i;
             store(ddecay + j * d + i, load(ddecay + j * d + i, n) + sum, n);
-            sum += load(early_k + local, n) * load(dearly_k + local, n);
+            sum = fma(load(early_k + local, n), load(dearly_k + local, n), sum);
         }
     });
 }
@@ -240,16 +239,16 @@ void GradientTile::through_block(int64_t begin, int64_t end) {
             for (int64_t t = end - 1; t > j; --t) {
                 const int64_t row = t * d + i;
                 const Vec dp = splat(dscores[t * delta_chunk + j]), dm = splat(dgram[t * delta_chunk + j]);
-                const Vec given = dp * load(q + row, n) + dm * load(r + row, n);
+                const Vec given = fma(dp, load(q + row, n), dm * load(r + row, n));
                 store(dq + row, fma(dp, read[t - j], load(dq + row, n)), n);
                 store(dread + row, fma(dm, read[t - j], load(dread + row, n)), n);
-                sum += read[t - j] * given;
+                sum = fma(read[t - j], given, sum);
                 store(ddecay + row, load(ddecay + row, n) + sum, n);
                 back = (back + given) * load(decay + row, n);
             }
             const Vec own = splat(dscores[j * delta_chunk + j]);
             store(dq + j * d + i, fma(own, key, load(dq + j * d + i, n)), n);
-            store(dk + j * d + i, load(dk + j * d + i, n) + back + own * load(q + j * d + i, n), n);
+            store(dk + j * d + i, fma(own, load(q + j * d + i, n), load(dk + j * d + i, n) + back), n);
         });
 }
 

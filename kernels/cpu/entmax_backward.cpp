@@ -17,7 +17,7 @@
 
 #include "kernels/cpu/isa_begin.h"
 #include "kernels/cpu/simd.h"
-#include "kernels/cpu/items.h"
+#include "kernels/cpu/loops.h"
 #include "kernels/cpu/simd_math.h"
 #include "kernels/cpu/micro_gemm.h"
 #include "kernels/cpu/gemm.h"

@@ -113,8 +113,7 @@ void CpuOps::do_gate_backward(Tensor dout, Tensor du, const Tensor& dy, const Te
                 prefetch(head + next * o.row_stride, d);
                 prefetch(dhead + next * dy.row_stride, d);
                 // The sum comes first: dout may be dy.
-                along[h - first] =
-                    sum_vectors(d, [&](int64_t i, auto m) { return load(head + i, m) * load(dhead + i, m); });
+                along[h - first] = dot(head, dhead, d);
                 const Vec g = splat(gates[h - first]);
                 for_vectors(d, [&](int64_t i, auto m) { store(to + h * d + i, g * load(dhead + i, m), m); });
             }

@@ -59,7 +59,7 @@ struct Blocks {
     template <class Unit>
     static Blocks of(int64_t k, int64_t most_units = block_units) {
         const int64_t count = (k + most_units * Unit::floats - 1) / (most_units * Unit::floats);
-        return {count, round_up((k + count - 1) / count, lanes * Unit::floats)};
+        return {count, round_up((k + count - 1) / count, sum_lanes * Unit::floats)};
     }
     int64_t length_of(int64_t block, int64_t k) const { return smaller(length, k - block * length); }
 };

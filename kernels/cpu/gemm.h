@@ -31,7 +31,6 @@ struct MatrixProduct {
     Factor a, b;
     int64_t m = 0, n = 0, k = 0;
     float alpha = 1.0f, beta = 0.0f;
-    // Of c only what lies on and below its diagonal is wanted, and little more is computed: where b is not transposed from
     // Of c only what lies on and below its diagonal is wanted, and little more is computed; a is not transposed.
     bool lower = false;
     Finish finish = Finish::none;

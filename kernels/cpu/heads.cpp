@@ -68,20 +68,14 @@ LONGREACH_INLINE float inverse_root(double squares, int64_t d, double eps) {
     return static_cast<float>(1.0 / std::sqrt(squares / static_cast<double>(d) + eps));
 }
 LONGREACH_INLINE Moments rms_moments(const float* x, int64_t d, double eps) {
-    const double squares = sum_vectors(d, [&](int64_t i, auto n) {
-        const Vec v = load(x + i, n);
-        return v * v;
-    });
-    return {0.0f, inverse_root(squares, d, eps)};
+    return {0.0f, inverse_root(dot(x, x, d), d, eps)};
 }
 Moments layer_moments(const float* x, int64_t d, double eps) {
     const float mean =
         sum_vectors(d, [&](int64_t i, auto n) { return load(x + i, n); }) / static_cast<float>(d);
     const Vec center = splat(mean);
-    const double squares = sum_vectors(d, [&](int64_t i, auto n) {
-        const Vec v = load(x + i, n, mean) - center;
-        return v * v;
-    });
+    const auto centered = [&](int64_t i, auto n) { return load(x + i, n, mean) - center; };
+    const double squares = sum_products(d, centered, centered);
     return {mean, inverse_root(squares, d, eps)};
 }
 
@@ -92,8 +86,8 @@ LONGREACH_INLINE void turn_head(float* x, const Rotation& turn, int64_t half, Va
     for_vectors(turn.pairs, [&](int64_t i, auto n) {
         const Vec c = load(turn.cosine + i, n), s = load(turn.sine + i, n);
         const Vec x1 = value(i, n), x2 = value(half + i, n);
-        store(x + i, fused(x1, c, -product(x2, s)), n);
-        store(x + half + i, fused(x1, s, product(x2, c)), n);
+        store(x + i, fma(x1, c, -(x2 * s)), n);
+        store(x + half + i, fma(x1, s, x2 * c), n);
     });
 }
 // And turns them back.
@@ -102,8 +96,8 @@ LONGREACH_INLINE void turn_head_back(float* x, const Rotation& turn, int64_t hal
     for_vectors(turn.pairs, [&](int64_t i, auto n) {
         const Vec c = load(turn.cosine + i, n), s = load(turn.sine + i, n);
         const Vec g1 = value(i, n), g2 = value(half + i, n);
-        store(x + i, fused(g1, c, product(g2, s)), n);
-        store(x + half + i, fused(g2, c, -product(g1, s)), n);
+        store(x + i, fma(g1, c, g2 * s), n);
+        store(x + half + i, fma(g2, c, -(g1 * s)), n);
     });
 }
 // The channels of the pairs that do not turn.
@@ -207,7 +201,7 @@ float prepare_affine_head_backward(const AffineHead& head, const Rotation& turn,
         });
     const auto gradient = [&](int64_t i, auto n) { return load(head.dx + i, n) * load(head.gain + i, n); };
     const float along =
-        sum_vectors(d, [&](int64_t i, auto n) { return gradient(i, n) * load(head.normalised + i, n); });
+        sum_products(d, gradient, [&](int64_t i, auto n) { return load(head.normalised + i, n); });
     const Vec mean = splat(head.centered ? sum_vectors(d, gradient) / width : 0.0f);
     const Vec projection = splat(along / width), scale = splat(head.inverse);
     for_vectors(d, [&](int64_t i, auto n) {
@@ -310,8 +304,7 @@ void CpuOps::do_prepare_heads_backward(Tensor dx, Tensor dgain, Tensor dbias, Te
                 } else {
                     const float* y = x.f32() + r * x.row_stride + h * d;
                     prefetch(y + ahead * x.row_stride, d);
-                    along = sum_vectors(
-                        d, [&](int64_t i, auto n) { return load(y + i, n) * load(gradient + i, n); });
+                    along = dot(y, gradient, d);
                     prepare_head_backward(gradient, y, along / static_cast<float>(d), scale, turn, d / 2);
                 }
                 if (dlog_eps) of_eps[h] -= 0.5 * double{scale} * scale * along;

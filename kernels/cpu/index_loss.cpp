@@ -46,8 +46,8 @@ struct Workspace {
     std::vector<float> buffers;   // of Buffers
     std::vector<float> index;     // of IndexTile
     std::vector<float> weights;   // [query_panels][key_tile][panel_cols]: p
-    std::vector<float> scores;    // [key_tile][panel_cols]: I, then dI
-    std::vector<float> products;  // likewise: dz
+    std::vector<float> scores;    // likewise: I, then dI
+    std::vector<float> products;  // [key_tile][panel_cols]: dz
     std::vector<float> dweights;  // [heads][query_tile]
     // dq^T: [heads][query_panels][d][panel_cols]; or dk: [key_tile][round_up(d, panel_cols)]
     std::vector<float> gradients;
@@ -60,7 +60,7 @@ struct Workspace {
         size(buffers, Buffers<PlainUnit>::floats(s.head_dim));
         size(index, IndexTile::floats(s.index));
         size(weights, query_panels * panel_floats);
-        size(scores, panel_floats);
+        size(scores, query_panels * panel_floats);
         size(products, panel_floats);
         size(gradients, larger(s.index.heads * query_tile * s.index.head_dim, key_tile * channels));
         size(dweights, s.index.heads * query_tile);
@@ -284,34 +284,32 @@ void learn_keys(const Call& call, int64_t sequence, int64_t key, Workspace& work
         if (of.q.first_key() >= end) break;  // first keys do not fall along a sequence
         const IndexTile index(s, of.first_row, of.rows, work.index.data());
         mean_weights(work.weights.data(), call, of, work, key, key_end);
-        for (int64_t panel = 0; panel < query_panels; ++panel) {
-            const KeyRange range(of.q, panel, key, key_end, 1);
-            if (range.empty()) continue;
-            index_scores(work.scores.data(), index, panel, keys, range);
-            derivatives(work.scores.data(), nullptr, work.weights.data() + panel * panel_floats, of, panel,
-                        key, range);
-            const int64_t row = of.first_row + panel * panel_cols;
-            const int64_t rows = smaller(panel_cols, of.rows - panel * panel_cols);
-            for (int64_t h = 0; h < s.heads; ++h) {
-                head_derivatives(work.products.data(), nullptr, index, work.scores.data(), h, panel, keys,
-                                 range);
+        const auto for_panels = [&](auto body) {
+            for (int64_t panel = 0; panel < query_panels; ++panel) {
+                const KeyRange range(of.q, panel, key, key_end, 1);
+                if (!range.empty()) body(panel, range, work.scores.data() + panel * panel_floats);
+            }
+        };
+        for_panels([&](int64_t panel, const KeyRange& range, float* scores) {
+            index_scores(scores, index, panel, keys, range);
+            derivatives(scores, nullptr, work.weights.data() + panel * panel_floats, of, panel, key, range);
+        });
+        // Head by head: its queries are one chain, whatever the width of a panel.
+        for (int64_t h = 0; h < s.heads; ++h)
+            for_panels([&](int64_t panel, const KeyRange& range, const float* scores) {
+                const int64_t row = of.first_row + panel * panel_cols;
+                const int64_t rows = smaller(panel_cols, of.rows - panel * panel_cols);
+                head_derivatives(work.products.data(), nullptr, index, scores, h, panel, keys, range);
                 // dk += dz^T q
                 for (int64_t c = 0; c < d; c += panel_cols) {
                     pack_panel<PlainUnit>(work.queries.data(),
                                           s.queries.f32() + row * s.queries.row_stride + h * d + c,
                                           s.queries.row_stride, rows, d - c);
-                    float* to = dkeys + (range.begin - key) * channels + c;
-                    multiply_panel<PlainUnit>(
-                        work.products.data(), panel_cols, 1, work.queries.data(), rows,
-                        range.end - range.begin,
-                        [=](int64_t j, Vec left, Vec right) __attribute__((always_inline)) {
-                            float* at = to + j * channels;
-                            store(at, load(at) + left);
-                            store(at + lanes, load(at + lanes) + right);
-                        });
+                    const Left left{work.products.data(), tile_rows * panel_cols, panel_cols, 1};
+                    multiply_onto<PlainUnit>(dkeys + (range.begin - key) * channels + c, channels, left,
+                                             work.queries.data(), rows, range.end - range.begin);
                 }
-            }
-        }
+            });
     }
     for (int64_t j = key; j < end; ++j) {
         float* to = call.d.keys.f32() + (sequence * spec.length + j) * call.d.keys.row_stride;

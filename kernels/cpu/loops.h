@@ -52,21 +52,61 @@ LONGREACH_INLINE void prefetch(const Element* p, int64_t count) {
     for (int64_t i = 0; i < count; i += line) __builtin_prefetch(p + i);
 }
 
-// Sum of term(i, width) over [0, count) in f32: four chains of vectors, so at most count / (4 * lanes) + 4
-// additions in a row. Lanes past a partial width must be zero.
+// body(p, i, width) for vector p of each 16 elements of [0, count), which begins at element i; the last one may be partial.
+// All is unrolled: with an index p that is not a constant, sums would stay in memory.
+template <class Body>
+LONGREACH_INLINE void for_parts(int64_t count, Body body) {
+    int64_t i = 0;
+    for (; i + sum_lanes <= count; i += sum_lanes) {
+#pragma GCC unroll 4
+        for (int p = 0; p < sum_parts; ++p) body(p, i + p * lanes, Whole{});
+    }
+#pragma GCC unroll 4
+    for (int p = 0; p < sum_parts; ++p, i += lanes) {
+        if (i + lanes <= count)
+            body(p, i, Whole{});
+        else if (i < count)
+            body(p, i, static_cast<int>(count - i));
+    }
+}
+
+// Sums over [0, count) in f32: term(i, width, sum) returns `sum` plus what a vector of elements from i on adds to it, in
+// lanes past a partial width nothing. Four chains of sixteen lanes, so at most count / 64 + 4 additions in a row.
+template <class Term>
+LONGREACH_INLINE Sums chains(int64_t count, Term term) {
+    Sums sum[4];
+    int64_t i = 0;
+    for (; i + 4 * sum_lanes <= count; i += 4 * sum_lanes)
+#pragma GCC unroll 16
+        for (int c = 0; c < 4 * sum_parts; ++c) {
+            Vec& to = sum[c / sum_parts].part[c % sum_parts];
+            to = term(i + c * lanes, Whole{}, to);
+        }
+    const int64_t whole = i + (count - i) / sum_lanes * sum_lanes;
+    for (; i < whole; i += sum_lanes)
+#pragma GCC unroll 4
+        for (int p = 0; p < sum_parts; ++p) sum[0].part[p] = term(i + p * lanes, Whole{}, sum[0].part[p]);
+    for_parts(
+        count - i, [&](int p, int64_t at, auto n)
+                       __attribute__((always_inline)) { sum[1].part[p] = term(i + at, n, sum[1].part[p]); });
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
 template <class Term>
 LONGREACH_INLINE float sum_vectors(int64_t count, Term term) {
-    Vec a{}, b{}, c{}, d{};
-    int64_t i = 0;
-    for (; i + 4 * lanes <= count; i += 4 * lanes) {
-        a += term(i, Whole{});
-        b += term(i + lanes, Whole{});
-        c += term(i + 2 * lanes, Whole{});
-        d += term(i + 3 * lanes, Whole{});
-    }
-    for (; i + lanes <= count; i += lanes) a += term(i, Whole{});
-    if (i < count) b += term(i, static_cast<int>(count - i));
-    return reduce_add((a + b) + (c + d));
+    return reduce_add(chains(count, [&](int64_t i, auto n, Vec sum) { return sum + term(i, n); }));
+}
+// Sum of products x(i, width) * y(i, width), each fused with its sum.
+template <class X, class Y>
+LONGREACH_INLINE float sum_products(int64_t count, X x, Y y) {
+    return reduce_add(chains(count, [&](int64_t i, auto n, Vec sum) { return fma(x(i, n), y(i, n), sum); }));
+}
+template <class Element>
+LONGREACH_INLINE Sums products(const float* a, const Element* b, int64_t n) {
+    return chains(n, [&](int64_t i, auto m, Vec sum) { return fma(load(a + i, m), load(b + i, m), sum); });
+}
+template <class Element>
+LONGREACH_INLINE float dot(const float* a, const Element* b, int64_t n) {
+    return reduce_add(products(a, b, n));
 }
 
 // Half as many lanes of f64, converted from f32.
@@ -78,21 +118,22 @@ LONGREACH_INLINE VecDouble widen(const float* p) {
     return __builtin_convertvector(*reinterpret_cast<const HalfVec*>(p), VecDouble);
 }
 
-// Sum in f64 of term(i) over [0, count): term(i) is the VecDouble of elements
-// [i, i + half_lanes), rest(i) one element.
+// Sum in f64 of term(i) over [0, count): term(i) is the VecDouble of elements [i, i + half_lanes), rest(i) one element.
+// Four chains of eight lanes.
 template <class Term, class Rest>
 LONGREACH_INLINE double sum_wide(int64_t count, Term term, Rest rest) {
-    VecDouble a{}, b{}, c{}, d{};
+    constexpr int chain = sum_lanes / 2;
+    VecDouble sums[4 * sum_parts] = {};
     int64_t i = 0;
-    for (; i + 4 * half_lanes <= count; i += 4 * half_lanes) {
-        a += term(i);
-        b += term(i + half_lanes);
-        c += term(i + 2 * half_lanes);
-        d += term(i + 3 * half_lanes);
-    }
-    const VecDouble total = (a + b) + (c + d);
+    for (; i + 4 * chain <= count; i += 4 * chain)
+#pragma GCC unroll 16
+        for (int c = 0; c < 4 * sum_parts; ++c) sums[c] += term(i + c * half_lanes);
     double sum = 0;
-    for (int k = 0; k < half_lanes; ++k) sum += total[k];
+    for (int p = 0; p < sum_parts; ++p) {
+        const VecDouble total =
+            (sums[p] + sums[sum_parts + p]) + (sums[2 * sum_parts + p] + sums[3 * sum_parts + p]);
+        for (int k = 0; k < half_lanes; ++k) sum += total[k];
+    }
     for (; i < count; ++i) sum += rest(i);
     return sum;
 }

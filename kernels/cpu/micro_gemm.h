@@ -138,16 +138,24 @@ struct Ahead {
 };
 struct NothingAhead {};
 
+// What the sums of a row begin with: start(row, left, right) sets them.
+struct FromZero {
+    LONGREACH_INLINE void operator()(int64_t, Vec& left, Vec& right) const { left = right = Vec{}; }
+};
+
 // One register tile: finish(row, left, right) receives the two vectors of sums of each of `rows` rows.
-template <int rows, class Unit, class Fetch, class Finish>
+template <int rows, class Unit, class Fetch, class Finish, class Start = FromZero>
 LONGREACH_INLINE void multiply_tile(const float* a, int64_t row_step, int64_t k_step, const float* b,
-                                    int64_t k, [[maybe_unused]] Fetch ahead, Finish finish) {
+                                    int64_t k, [[maybe_unused]] Fetch ahead, Finish finish,
+                                    Start start = {}) {
     // Three rows to a pointer: the third lies two strides off, which an address can express.
     constexpr int pointers = (rows + 2) / 3;
     const float* p[pointers];
 #pragma GCC unroll 16
     for (int i = 0; i < pointers; ++i) p[i] = a + 3 * i * row_step;
-    Vec sum[rows][2] = {};
+    Vec sum[rows][2];
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; ++r) start(r, sum[r][0], sum[r][1]);
     [[maybe_unused]] int64_t wait = 1;
     for (int64_t i = 0; i < k; ++i) {
         const Vec left = load(b), right = load(b + lanes);
@@ -180,17 +188,16 @@ struct Left {
 
 // `rows` rows of `a` times one panel, in tiles of tile_rows and smaller ones at the end.
 // ahead(t): what tile t fetches.
-template <class Unit, class Fetch, class Finish>
+template <class Unit, class Fetch, class Finish, class Start = FromZero>
 LONGREACH_INLINE void multiply_panel(const Left& a, const float* b, int64_t k, int64_t rows, Fetch ahead,
-                                     Finish finish) {
+                                     Finish finish, Start start = {}) {
     int64_t r = 0;
     const auto tile = [&]<int size>() __attribute__((always_inline)) {
         const float* at = a.data + r / tile_rows * a.tile_step + r % tile_rows * a.row_step;
         multiply_tile<size, Unit>(
-            at, a.row_step, a.k_step, b, k,
-            ahead(r / tile_rows), [&](int i, Vec left, Vec right) __attribute__((always_inline)) {
-                finish(r + i, left, right);
-            });
+            at, a.row_step, a.k_step, b, k, ahead(r / tile_rows),
+            [&](int i, Vec left, Vec right) __attribute__((always_inline)) { finish(r + i, left, right); },
+            [&](int i, Vec& left, Vec& right) __attribute__((always_inline)) { start(r + i, left, right); });
         r += size;
     };
     while (rows - r >= tile_rows) tile.template operator()<tile_rows>();
@@ -207,6 +214,20 @@ LONGREACH_INLINE void multiply_panel(const float* a, int64_t row_step, int64_t k
     multiply_panel<Unit>(
         Left{a, tile_rows * row_step, row_step, k_step}, b, k, rows, [](int64_t) { return NothingAhead{}; },
         finish);
+}
+// to [rows, panel_cols], rows `stride` floats apart, += `rows` rows of k units times a panel. Each element goes on as one chain
+// from what it was: a k cut into several calls has the bits of one, where vectors of another width cut it elsewhere.
+template <class Unit>
+void multiply_onto(float* to, int64_t stride, const Left& a, const float* panel, int64_t k, int64_t rows) {
+    multiply_panel<Unit>(
+        a, panel, k, rows, [](int64_t) { return NothingAhead{}; },
+        [=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
+            store(to + r * stride, left);
+            store(to + r * stride + lanes, right);
+        },
+        [=](int64_t r, Vec & left, Vec & right) __attribute__((always_inline)) {
+            left = load(to + r * stride), right = load(to + r * stride + lanes);
+        });
 }
 
 // Packing. `k` counts floats from here on; k floats are packed as ceil(k / Unit::floats) units.

@@ -123,8 +123,7 @@ struct Smear {
     float value = 0.0f, rest = 0.0f;  // s_n, 1 - s_n
 };
 Smear smear_at(const float* x, const Tensor& w) {
-    const float logit =
-        sum_vectors(w.count(), [&](int64_t i, auto n) { return load(x + i, n) * load(w.f32() + i, n); });
+    const float logit = dot(x, w.f32(), w.count());
     const Logistic s = logistic(splat(logit));
     return {s.value[0], s.rest[0]};
 }
@@ -265,8 +264,7 @@ void CpuOps::do_smear_backward(Tensor dx, Tensor dw, Tensor dlambda, const Tenso
             }
             if (near.follows(r)) {
                 const float* previous = from - x.row_stride;
-                const float along = sum_vectors(
-                    width, [&](int64_t i, auto n) { return load(gradient + i, n) * load(previous + i, n); });
+                const float along = dot(gradient, previous, width);
                 const float at_logit = share * here.value * here.rest * along;
                 for (int64_t c = 0; c < channels; ++c) {
                     to[c] += at_logit * w.f32()[c];

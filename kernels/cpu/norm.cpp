@@ -31,10 +31,8 @@ Moments moments(const float* x, int64_t width, const NormSpec& spec) {
         mean =
             sum_vectors(width, [&](int64_t i, auto n) { return load(x + i, n); }) / static_cast<float>(width);
     const Vec center = splat(mean);
-    const double squares = sum_vectors(width, [&](int64_t i, auto n) {
-        const Vec d = load(x + i, n, mean) - center;
-        return d * d;
-    });
+    const auto centered = [&](int64_t i, auto n) { return load(x + i, n, mean) - center; };
+    const double squares = sum_products(width, centered, centered);
     return {mean,
             static_cast<float>(1.0 / std::sqrt(squares / static_cast<double>(width) + double{spec.eps}))};
 }
@@ -67,10 +65,9 @@ void norm_backward_row(const BackwardRow& row) {
         return row.gain ? dy * load(row.gain + i, n) : dy;
     };
     const float width = static_cast<float>(row.width);
-    const Vec along =
-        splat(sum_vectors(row.width,
-                          [&](int64_t i, auto n) { return gradient(i, n) * load(row.normalised + i, n); }) /
-              width);
+    const Vec along = splat(
+        sum_products(row.width, gradient, [&](int64_t i, auto n) { return load(row.normalised + i, n); }) /
+        width);
     const Vec mean = splat(row.centered ? sum_vectors(row.width, gradient) / width : 0.0f);
     const Vec scale = splat(row.inverse);
     for_vectors(row.width, [&](int64_t i, auto n) {

@@ -25,9 +25,6 @@ struct Shape {
     }
 };
 
-LONGREACH_INLINE float dot(const float* x, const float* y, int64_t d) {
-    return sum_vectors(d, [&](int64_t i, auto n) { return load(x + i, n) * load(y + i, n); });
-}
 // 1 / <v, v>; of a value of length below 1e-12 as if it had that length.
 LONGREACH_INLINE float inverse_square(const float* v, int64_t d) {
     const float square = dot(v, v, d);

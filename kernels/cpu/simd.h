@@ -2,8 +2,9 @@
 // Include between isa_begin.h and isa_end.h.
 //
 // Built on the compiler's vector extension: + - * / and comparisons are the compiler's own; this file adds
-// loads, fused multiply-add, reductions in a fixed order, and exp2/exp/tanh with their error bounds. No
-// include guard on purpose: the content belongs to the region's namespace.
+// loads, fused multiply-add, reductions in a fixed order, and exp2/exp/tanh with their error bounds. A sum over a row is 16
+// sums, whatever the width of a vector (Sums), so that in fp32 every instruction set has the same bits. No include guard
+// on purpose: the content belongs to the region's namespace.
 
 #if defined(LONGREACH_ISA_AVX512)
 inline constexpr int lanes = 16;
@@ -60,40 +61,19 @@ LONGREACH_INLINE bool goes_past_caches(const float* p, int64_t stride, int64_t r
 LONGREACH_INLINE Vec splat(float x) {
     return x - Vec{};
 }
+// a * b + c in one rounding, but in two for `generic` on x86, which lacks the instruction. The build contracts nothing
+// itself (-ffp-contract=off): what is fused is written here, and it is the same on every instruction set.
 LONGREACH_INLINE Vec fma(Vec a, Vec b, Vec c) {
-    return a * b + c;
-}  // contracted: the build sets -ffp-contract=fast
-// The same in one rounding wherever it is written, where the instruction set has it. fma() depends on the code around it:
-// g++ contracts no product that it has moved to another block.
-LONGREACH_INLINE Vec fused(Vec a, Vec b, Vec c) {
-#if defined(__clang__)
-    return fma(a, b, c);
+#if defined(LONGREACH_ISA_AVX512) && defined(__clang__)
+    return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(LONGREACH_ISA_AVX512)
-    return (Vec)_mm512_maskz_fmadd_ps(0xFFFF, (__m512)a, (__m512)b, (__m512)c);
+    return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);  // all lanes, current rounding
 #elif defined(LONGREACH_ISA_AVX2)
     return __builtin_ia32_vfmaddps256(a, b, c);
 #elif defined(LONGREACH_ISA_NEON) || defined(LONGREACH_ISA_NEON_BF16)
     return (Vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
-    return fma(a, b, c);
-#endif
-}
-// a * b rounded, whatever is added to it: in a sum of two products this one is not the fused one. The compiler contracts
-// no product that is a builtin function, and takes the lanes of a vector apart for __builtin_assoc_barrier.
-LONGREACH_INLINE Vec product(Vec a, Vec b) {
-#if defined(__clang__)
-#pragma clang fp contract(off)
-    return a * b;
-#elif defined(LONGREACH_ISA_AVX512)
-    return (Vec)_mm512_maskz_mul_ps(0xFFFF, (__m512)a, (__m512)b);
-#elif defined(LONGREACH_ISA_AVX2)
-    return __builtin_ia32_mulps256(a, b);
-#elif defined(__SSE__)
-    return __builtin_ia32_mulps(a, b);
-#elif __GNUC__ >= 12
-    return __builtin_assoc_barrier(a * b);
-#else
-    return a * b;
+    return a * b + c;
 #endif
 }
 LONGREACH_INLINE Vec max(Vec a, Vec b) {
@@ -106,7 +86,7 @@ LONGREACH_INLINE Vec sqrt(Vec x) {
 #if defined(LONGREACH_ISA_AVX512) && defined(__clang__)
     return (Vec)_mm512_sqrt_ps((__m512)x);
 #elif defined(LONGREACH_ISA_AVX512)
-    return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);  // all lanes, current rounding
+    return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);       // all lanes, current rounding
 #elif defined(LONGREACH_ISA_AVX2)
     return __builtin_ia32_sqrtps256(x);
 #elif defined(LONGREACH_ISA_NEON) || defined(LONGREACH_ISA_NEON_BF16)
@@ -196,7 +176,7 @@ LONGREACH_INLINE Vec swap_lanes(Vec v) {
     return shuffle<[](int lane) { return lane ^ distance; }>(v, v);
 }
 
-// Horizontal reductions: halves are folded, always in the same order.
+// Horizontal reductions: halves are folded, always in the same order, that of sixteen lanes.
 LONGREACH_INLINE float reduce_add(Vec v) {
     if constexpr (lanes > 8) v += swap_lanes<8>(v);
     if constexpr (lanes > 4) v += swap_lanes<4>(v);
@@ -211,6 +191,26 @@ LONGREACH_INLINE float reduce_max(Vec v) {
 }
 LONGREACH_INLINE float reduce_min(Vec v) {
     return -reduce_max(Vec{} - v);
+}
+
+// Sixteen sums as vectors: element i of a row belongs to sum i % 16.
+inline constexpr int sum_lanes = 16;
+inline constexpr int sum_parts = sum_lanes / lanes;
+struct Sums {
+    Vec part[sum_parts] = {};
+};
+LONGREACH_INLINE Sums operator+(Sums a, const Sums& b) {
+    for (int p = 0; p < sum_parts; ++p) a.part[p] += b.part[p];
+    return a;
+}
+// Folded to one vector, as reduce_add begins.
+LONGREACH_INLINE Vec folded(Sums s) {
+    for (int half = sum_parts / 2; half > 0; half /= 2)
+        for (int p = 0; p < half; ++p) s.part[p] += s.part[p + half];
+    return s.part[0];
+}
+LONGREACH_INLINE float reduce_add(const Sums& s) {
+    return reduce_add(folded(s));
 }
 
 // rows[i][j] becomes rows[j][i]: log2(lanes) rounds, each swapping off-diagonal blocks of half the size.

@@ -177,8 +177,7 @@ void CpuOps::do_simplicial_backward(Tensor dq, SimplicialKeys d_keys, const Tens
             tile.products(tile.b, outer, 1, of.v2, at.second, at.n2);
             tile.multiply(tile.dscores, tile.most, tile.rows(tile.b), of.v.from(at.first, true), at.n2, at.n1,
                           d);
-            const Vec share = splat(
-                sum_vectors(d, [&](int64_t c, auto n) { return load(outer + c, n) * load(out + c, n); }));
+            const Vec share = splat(dot(outer, out, d));
             for (int64_t m = 0; m < at.n2; ++m) {
                 const float* p = tile.scores + m * tile.most;
                 float* ds = tile.dscores + m * tile.most;

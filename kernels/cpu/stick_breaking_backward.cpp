@@ -19,7 +19,7 @@
 
 #include "kernels/cpu/isa_begin.h"
 #include "kernels/cpu/simd.h"
-#include "kernels/cpu/items.h"
+#include "kernels/cpu/loops.h"
 #include "kernels/cpu/simd_math.h"
 #include "kernels/cpu/micro_gemm.h"
 #include "kernels/cpu/gemm.h"
@@ -180,12 +180,12 @@ void finish_queries(const StickItem& item, const BackwardTile<Unit>& t, const Qu
         const float* query = queries.f32() + (q.begin + r) * queries.row_stride;
         float* to = item.dq.f32() + (q.begin + r) * item.dq.row_stride + head * d;
         const Vec factor = splat(rows.capped ? scale : scale * rows.factor[r]);
-        Vec product{};
-        for (int64_t c = 0; c < d; c += lanes) {
-            const Vec sum = load(from + c);
-            product = fma(sum, PlainUnit::along(query + c, d - c), product);
-            store_first(to + c, sum * factor, static_cast<int>(smaller(lanes, d - c)));
-        }
+        Sums product;
+        for_parts(d, [&](int p, int64_t c, auto n) {
+            const Vec sum = load(from + c, n);
+            product.part[p] = fma(sum, load(query + c, n), product.part[p]);
+            store(to + c, sum * factor, n);
+        });
         if (item.dfactor)
             item.dfactor[head * item.dfactor_stride + q.begin + r] =
                 rows.capped ? t.dfactor[r] * item.spec.softcap : reduce_add(product) * scale;

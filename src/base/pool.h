@@ -10,7 +10,7 @@
 // What an item is has to follow from the problem alone, never from the number of threads: then neither that number nor
 // who takes what can change a bit of the results.
 //
-// On x86 subnormal numbers are zeros inside a loop, whichever thread it runs on: instructions that meet one are slow.
+// On x86 and ARM subnormal numbers are zeros inside a loop, whichever thread it runs on.
 #pragma once
 
 #include <sys/types.h>

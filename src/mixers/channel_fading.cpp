@@ -18,15 +18,17 @@ ChannelFading::Saved ChannelFading::plan(Arena& arena, const std::string& name, 
 }
 
 ChannelFading::Buffers ChannelFading::plan_buffers(Arena& arena, const PassPlan& size,
-                                                   AttentionSpec shape) const {
+                                                   const AttentionSpec& shape) const {
     Buffers b;
     if (!*this) return b;
     const int64_t longest = *std::max_element(size.lengths.begin(), size.lengths.end());
     b.sums = sums_->plan_buffers(arena, size.tokens, longest, sum_rows, size.training);
     int64_t floats = 0;
     for (const int64_t length : size.lengths) {
-        shape.batch = std::max<int64_t>(1, size.tokens / length);  // less than one: a sequence in pieces
-        floats = std::max(floats, channel_floats(shape, length));
+        const int64_t whole =
+            std::max<int64_t>(1, size.tokens / length);  // less than one: a sequence in pieces
+        floats = std::max(floats,
+                          channel_floats(shape, std::max(whole, size.texts), std::max(size.tokens, length)));
     }
     b.keys = arena.reserve("faded_keys", DType::f32, {floats});
     return b;

@@ -29,7 +29,7 @@ class ChannelFading {
     explicit operator bool() const { return sums_ != nullptr; }
 
     Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
-    Buffers plan_buffers(Arena& arena, const PassPlan& size, AttentionSpec shape) const;
+    Buffers plan_buffers(Arena& arena, const PassPlan& size, const AttentionSpec& shape) const;
     ScoreLaw::Cache plan_cache(Arena& arena, const std::string& name, int64_t sequences, int64_t room) const;
 
     // Completes the spec of a pass. The forward pass fills `saved`, the backward pass finds it filled.

@@ -16,7 +16,7 @@ bool Generator::can_rewind() const {
 
 void Generator::plan(Arena& arena, Ops& ops, int64_t sequences, int64_t tokens, int64_t room) {
     Transformer::Activations& a = activations_;
-    const PlanSize size{tokens, {room}};
+    const PlanSize size{.tokens = tokens, .lengths = {room}, .texts = sequences};
     const int64_t width = model_.config().width;
     arena.group("activations, generation");
     model_.plan_common(arena, a, size, false, false);

@@ -23,6 +23,7 @@ struct PassPlan {
     const std::vector<int64_t>& lengths;  // every T that may occur
     bool training;
     const PassSettings& settings;
+    int64_t texts = 0;  // of generation: sequences at most, which may be shorter than any of `lengths`
 };
 
 class Mixer {

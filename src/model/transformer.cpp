@@ -158,7 +158,7 @@ void Transformer::plan_kept(Arena& arena, Activations& a, int64_t sequences, con
 }
 
 void Transformer::plan_layers(Arena& arena, Ops& ops, Activations& a, const PlanSize& size) {
-    const PassPlan passes{size.tokens, size.lengths, false, settings_};
+    const PassPlan passes{size.tokens, size.lengths, false, settings_, size.texts};
     a.blocks.clear();
     arena.overlay(depth(), [&](size_t i) {
         a.blocks.push_back(block_at(i).plan(arena, fmt::format("layers.{}.", i), passes));

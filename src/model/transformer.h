@@ -19,6 +19,7 @@ struct PlanSize {
     int64_t piece = 0, room = 0;
     // Of training: of the activations of every block only its input is kept, and the backward pass computes the rest again.
     bool recompute = false;
+    int64_t texts = 0;  // of generation: sequences at most, of any length
 };
 
 class Transformer {

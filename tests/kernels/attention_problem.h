@@ -90,7 +90,7 @@ struct Problem {
           sink(1, c.heads),
           forget(c.heads, c.tokens()),
           channel(c.channels ? query_cols : 1, c.channels ? c.tokens() : 1),
-          channel_memory(1, c.channels ? channel_floats(plain_spec(), c.length) : 1),
+          channel_memory(1, c.channels ? channel_floats(plain_spec(), c.batch, c.tokens()) : 1),
           doc_start(c.batch, c.length),
           row_start(c.batch, c.length),
           alpha_logit(1, c.heads),
