@@ -10,6 +10,7 @@
 // probabilities before rounding. An item is a few tiles of queries of a head, which share each tile of keys. Parallel over
 // items; one thread computes a tile of queries from its first to its last key.
 #include <cmath>
+#include <memory>
 #include <optional>
 
 #include "base/error.h"
@@ -17,13 +18,14 @@
 
 #include "kernels/cpu/isa_begin.h"
 #include "kernels/cpu/simd.h"
-#include "kernels/cpu/items.h"
+#include "kernels/cpu/loops.h"
 #include "kernels/cpu/simd_math.h"
 #include "kernels/cpu/micro_gemm.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/attention_scores.h"
+#include "kernels/cpu/attention_horizon.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace {
@@ -209,6 +211,7 @@ constexpr int64_t most_tiles = Core<Unit>::turned ? 8 : 4;
 struct Output {
     Tensor o;
     float *lse, *maxima;
+    const Horizon& horizon;
 };
 
 // Queries [first, end) of one head, a few tiles.
@@ -218,9 +221,17 @@ void attention_tiles(const Output& to, int64_t first, int64_t end, const int32_t
     const Buffers<Unit> buffers(scratch);
     float* memory = scratch + Buffers<Unit>::floats(item.q.cols());
     std::optional<ForwardTile<Unit>> tiles[most_tiles<Unit>];
+    Horizon::OfTile horizon[most_tiles<Unit>];
     int64_t count = 0;
-    for (int64_t i = first; i < end; i += query_tile, memory += ForwardTile<Unit>::floats(item.q.cols()))
-        tiles[count++].emplace(item, i, row_start, memory);
+    for (int64_t i = first; i < end; i += query_tile, memory += ForwardTile<Unit>::floats(item.q.cols())) {
+        const ForwardTile<Unit>& t = tiles[count].emplace(item, i, row_start, memory);
+        horizon[count++] = to.horizon.of(item.spec, item.sequence, item.head, t.q, t.rows,
+                                         item.q.f32() + i * item.q.row_stride, item.q.row_stride, nullptr);
+    }
+    const auto sees = [&](int64_t i, int64_t key, int64_t key_end) {
+        const QueryTile& q = tiles[i]->q;
+        return key < q.end && key_end > q.first_key() && !horizon[i].skips(key, key_end);
+    };
     const TableSlice::Tables tables(item.spec, item.head);
     const double* sums = sums_of_head(item.spec, item.head, item.first_key);
     TableSlice slice;
@@ -228,6 +239,9 @@ void attention_tiles(const Output& to, int64_t first, int64_t end, const int32_t
     const int64_t first_key = tiles[0]->q.first_key(), keys = last_key - first_key, rows = end - first;
     for (int64_t key = first_key; key < last_key; key += key_tile) {
         const int64_t key_end = smaller(key + key_tile, last_key);
+        bool seen = false;
+        for (int64_t i = 0; i < count; ++i) seen = seen || sees(i, key, key_end);
+        if (!seen) continue;
         if (sums) slice.cut_forget(sums, key, key_end);
         // Keys and values of the next tile, and a share of the rows that will be written.
         RowsAhead ahead(item.q.cols());
@@ -239,7 +253,7 @@ void attention_tiles(const Output& to, int64_t first, int64_t end, const int32_t
         const KeyTile tile = KeyTile::of<Unit>(buffers.packed, item.k, item.far_k, item.v, key, key_end);
         for (int64_t i = 0; i < count; ++i) {
             const ForwardTile<Unit>& t = *tiles[i];
-            if (key >= t.q.end || key_end <= t.q.first_key()) continue;
+            if (!sees(i, key, key_end)) continue;
             if (tables.gain) slice.cut(tables, t.q.begin, key, key_end);
             for (int64_t panel = 0; panel < query_panels; ++panel) {
                 const KeyRange range(t.q, panel, key, key_end, step_floats<Unit>);
@@ -315,6 +329,7 @@ void CpuOps::softmax_attention(Tensor o, Tensor lse, Tensor row_maxima, const Te
                                     : form == Form::forget   ? passes_of<Unit, Form::forget>
                                                              : passes_of<Unit, Form::plain>;
 
+    const Horizon horizon = row_maxima ? Horizon() : Horizon(spec, k, pool_);  // maxima are of all scores
     // Within a head the longest items come first; heads follow each other, so that keys and
     // values stay in cache.
     pool_.run(spec.batch * spec.heads * items, [&](int64_t i, int thread) {
@@ -326,7 +341,8 @@ void CpuOps::softmax_attention(Tensor o, Tensor lse, Tensor row_maxima, const Te
         const auto row_of = [&](const Tensor& t) { return t.f32() + head * t.row_stride + first_row; };
         const Output to{.o = o.row_range(first_row, length).col_range(head * d, d),
                         .lse = row_of(lse),
-                        .maxima = row_maxima ? row_of(row_maxima) : nullptr};
+                        .maxima = row_maxima ? row_of(row_maxima) : nullptr,
+                        .horizon = horizon};
         attention_tiles(to, first, smaller(length, first + rows), row_start ? row_start + first_row : nullptr,
                         item, passes, scratch_of(thread));
     });

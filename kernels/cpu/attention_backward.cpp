@@ -21,6 +21,7 @@
 // in order. The number of segments is a function of the shape, so no bit depends on the threads.
 #include <cmath>
 #include <cstring>
+#include <memory>
 
 #include "base/error.h"
 #include "kernels/ops.h"
@@ -33,6 +34,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/attention_horizon.h"
 #include "kernels/cpu/attention_backward_passes.h"
 #include "kernels/cpu/attention_backward_tile.h"
 #include "kernels/cpu/entmax.h"
@@ -216,6 +218,12 @@ void backward_tile(const BackwardTile<Unit>& t, const HeadPass<Unit>& head, cons
 
 enum class RowWrite { set, add, past_caches };  // past_caches: whole vectors, aligned
 
+RowWrite first_write(const Tensor& t, const AttentionSpec& spec) {
+    const bool past =
+        spec.head_dim % lanes == 0 && goes_past_caches(t.f32(), t.row_stride, t.rows(), t.cols());
+    return past ? RowWrite::past_caches : RowWrite::set;
+}
+
 // to [rows, width] = or += factor * from [rows, padded].
 void write_rows(float* to, int64_t stride, const float* from, int64_t padded, int64_t rows, int64_t width,
                 float factor, RowWrite write) {
@@ -251,6 +259,7 @@ struct Item {
     int64_t first_token;       // of the sequence among all N
     const int32_t* row_start;  // of this sequence, or null
     int64_t kv_head;
+    const Horizon& horizon;
     FormPasses<Unit> passes;
     float *row_sums, *column_sums;  // of dL, [H, N]: this segment's, and of all keys; null: not wanted
     float *scratch, *memory;        // of this thread
@@ -291,6 +300,9 @@ void backward_head(const Item<Unit>& item, const KeyBlock<Unit>& block, int64_t 
         const ScoreRows rows(item.spec, head, item.first_token + i, tile.end - i);
         t.load_queries(tile, q, dout, item.lse + head * item.head_stride + i,
                        item.delta + head * item.head_stride + i, rows, item.spec.row_factor && !rows.capped);
+        const Horizon::OfTile horizon =
+            item.horizon.of(item.spec, item.first_token / length, head, tile, rows,
+                            q.f32() + i * q.row_stride, q.row_stride, t.lse);
         // Rows of the next tile.
         RowsAhead ahead(d);
         const int64_t next = tile.end, next_end = smaller(next + query_tile, length);
@@ -300,7 +312,7 @@ void backward_head(const Item<Unit>& item, const KeyBlock<Unit>& block, int64_t 
         ahead.add(q, next, next_end);
         for (int64_t key = block.begin; key < smaller(block.end, tile.end); key += key_tile) {
             const int64_t key_end = smaller(key + key_tile, block.end);
-            if (key_end <= tile.first_key()) continue;
+            if (key_end <= tile.first_key() || horizon.skips(key, key_end)) continue;
             if (tables.gain) slice.cut(tables, tile.begin, key, key_end);
             if (forget) slice.cut_forget(forget, key, key_end);
             backward_tile(t, pass, tile, rows, key, key_end, ahead);
@@ -432,14 +444,10 @@ void CpuOps::softmax_attention_backward(const AttentionTensors& of, const Attent
                              .partial = partial,
                              .partial_factor = partial_factor};
     const bool whole = plan.segments == 1;
-    const auto first_write = [&](const Tensor& t) {
-        const bool past =
-            spec.head_dim % lanes == 0 && goes_past_caches(t.f32(), t.row_stride, tokens, t.cols());
-        return past ? RowWrite::past_caches : RowWrite::set;
-    };
     // Each row of dQ is written once: by one block of keys, and by no pass after it.
     const bool once = whole && plan.block_keys >= length && !finish.needed();
     const FormPasses<Unit> passes = passes_for<Unit>(spec, tables);
+    const Horizon horizon(spec, k, pool_);
 
     // Early keys are seen by most queries: the first segments are the longest items and start first.
     const int64_t heads = spec.batch * spec.kv_heads;
@@ -456,9 +464,9 @@ void CpuOps::softmax_attention_backward(const AttentionTensors& of, const Attent
                               .dq = to_dq.row_range(first_row, length),
                               .dk = dk.row_range(first_row, length),
                               .dv = dv.row_range(first_row, length),
-                              .to_dq = once ? first_write(dq) : RowWrite::set,
-                              .to_dk = first_write(dk),
-                              .to_dv = first_write(dv),
+                              .to_dq = once ? first_write(dq, spec) : RowWrite::set,
+                              .to_dk = first_write(dk, spec),
+                              .to_dv = first_write(dv, spec),
                               .dout = dout.row_range(first_row, length),
                               .q = q.row_range(first_row, length),
                               .k = k.row_range(first_row, length),
@@ -471,6 +479,7 @@ void CpuOps::softmax_attention_backward(const AttentionTensors& of, const Attent
                               .first_token = first_row,
                               .row_start = spec.row_start ? spec.row_start.i32() + first_row : nullptr,
                               .kv_head = i % spec.kv_heads,
+                              .horizon = horizon,
                               .passes = passes,
                               .row_sums = sums_at(segment, first_row),
                               .column_sums = sums_at(plan.segments, first_row),

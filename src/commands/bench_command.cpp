@@ -143,6 +143,11 @@ void print_ops(const OpTimes& timing, int64_t steps, double peak, double copy) {
                    flops > 0 ? fmt::format("{:.0f}%", 100 * flops / peak) : "", bytes / 1e9,
                    100 * bytes / copy);
     }
+    // No product comes that far above the measured peak.
+    if (std::any_of(rows.begin(), rows.end(),
+                    [&](const auto& row) { return row.second.flops / row.second.seconds > 1.3 * peak; }))
+        fmt::print(
+            "\nFLOPs count every visible pair; attention leaves out keys whose weight is 0, and so can come above 100%.\n");
 }
 
 // After each line of standard input: one step, because caches and clock are another program's, then the rate of timed ones
