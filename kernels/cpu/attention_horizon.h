@@ -16,6 +16,16 @@ inline constexpr float no_weight = 192.0f;
 // Shorter sequences are not worth the bounds.
 inline constexpr int64_t least_horizon_keys = 512;
 
+// A NaN among the numbers stays, and with a bound of NaN nothing is left out.
+template <class Number>
+LONGREACH_INLINE Number largest_of(Number so_far, Number x) {
+    return x > so_far || x != x ? x : so_far;
+}
+template <class Number>
+LONGREACH_INLINE Number least_of(Number so_far, Number x) {
+    return x < so_far || x != x ? x : so_far;
+}
+
 // Bounds of one call.
 class Horizon {
   public:
@@ -36,8 +46,7 @@ class Horizon {
             for (int64_t j = first; j < smaller(keys_, first + horizon_block); ++j) {
                 const float* key =
                     k.f32() + (of / kv_heads_ * keys_ + j) * k.row_stride + of % kv_heads_ * s.head_dim;
-                const float square = dot(key, key, s.head_dim);
-                most = square <= most ? most : square;  // a NaN stays
+                most = largest_of(most, dot(key, key, s.head_dim));
             }
             norms_[static_cast<size_t>(item)] = std::sqrt(most);
         });
@@ -48,22 +57,22 @@ class Horizon {
 
     // Of one tile of queries of one head.
     struct OfTile {
-        const Horizon* horizon = nullptr;
-        int64_t first = 0;    // position of the first query
-        const float* norms;   // of the keys' blocks
-        const float* tables;  // bias and gain of a head; null without any
-        const double* sums;   // least forget sum of each block; null without any
-        double most_sum = 0;  // of the queries
-        float product = 0;    // largest |q| times what packing multiplies it with
-        float largest;        // no score without gain exceeds it
-        float least = 0;      // what a weight is compared with
+        bool knows = false;
+        int64_t first = 0;              // position of the first query
+        const float* norms = nullptr;   // of the keys' blocks
+        const float* tables = nullptr;  // bias and gain of a head; null without any
+        const double* sums = nullptr;   // least forget sum of each block; null without any
+        double most_sum = 0;            // of the queries
+        float product = 0;              // largest |q| times what packing multiplies it with
+        float largest = 0;              // no score without gain exceeds it
+        float least = 0;                // what a weight is compared with
 
         // Whether keys [key, key_end) can be left out.
         bool skips(int64_t key, int64_t key_end) const {
-            if (!horizon || key_end > first) return false;
+            if (!knows || key_end > first) return false;
             const int64_t block = key / horizon_block, end = (key_end - 1) / horizon_block + 1;
             float norm = 0;
-            for (int64_t b = block; b < end; ++b) norm = norms[b] <= norm ? norm : norms[b];
+            for (int64_t b = block; b < end; ++b) norm = largest_of(norm, norms[b]);
             float bound = product * norm;
             bound = bound > largest ? largest : bound;
             if (tables) {
@@ -72,7 +81,7 @@ class Horizon {
             }
             if (sums) {
                 double sum = sums[block];
-                for (int64_t b = block + 1; b < end; ++b) sum = sums[b] >= sum ? sum : sums[b];
+                for (int64_t b = block + 1; b < end; ++b) sum = least_of(sum, sums[b]);
                 bound += static_cast<float>((most_sum - sum) * 1.4426950408889634);
             }
             return bound < least - no_weight;
@@ -84,7 +93,7 @@ class Horizon {
               const ScoreRows& rows, const float* queries, int64_t stride, const float* lse) const {
         OfTile t;
         if (!*this) return t;
-        t.horizon = this, t.first = q.begin;
+        t.knows = true, t.first = q.begin;
         t.norms = norms_.get() + (sequence * kv_heads_ + head / (s.heads / kv_heads_)) * blocks_;
         t.tables = tables_ ? tables_.get() + (s.distance_gain.rows() == 1 ? 0 : head) * 2 * blocks_ : nullptr;
         t.sums = sums_ ? sums_.get() + (sequence * s.heads + head) * blocks_ : nullptr;
@@ -94,19 +103,19 @@ class Horizon {
         for (int64_t i = 0; i < q.end - q.begin; ++i) {
             const float* query = queries + i * stride;
             const float norm = std::sqrt(dot(query, query, s.head_dim)) * std::abs(rows.packing[i]);
-            t.product = norm <= t.product ? t.product : norm;
-            if (rows.capped) t.largest = larger_of(t.largest, std::abs(rows.cap[i]));
-            if (lse) t.least = lse[i] >= t.least ? t.least : lse[i];
+            t.product = largest_of(t.product, norm);
+            if (rows.capped) t.largest = largest_of(t.largest, std::abs(rows.cap[i]));
+            if (lse) t.least = least_of(t.least, lse[i]);
             if (own_sums) {
                 const double sum = own_sums[q.begin + i];
-                t.most_sum = i > 0 && sum <= t.most_sum ? t.most_sum : sum;
+                t.most_sum = i > 0 ? largest_of(t.most_sum, sum) : sum;
             }
         }
         if (rows.capped) t.product = __builtin_inff();
         if (!lse) {
             float own = 0;
             for (int64_t b = q.begin / horizon_block; b * horizon_block < q.end; ++b)
-                own = t.norms[b] <= own ? own : t.norms[b];
+                own = largest_of(own, t.norms[b]);
             own = t.product * own;
             own = own > t.largest ? t.largest : own;
             t.least = -own;
@@ -119,8 +128,6 @@ class Horizon {
     }
 
   private:
-    LONGREACH_INLINE static float larger_of(float a, float b) { return b <= a ? a : b; }
-
     // Entry b: the largest bias, times log2(e), and the largest |gain| at distances from b * horizon_block on.
     void bound_tables(const AttentionSpec& s, Pool& pool) {
         const int64_t rows = s.distance_gain.rows(), entries = s.distance_gain.cols();
@@ -132,8 +139,8 @@ class Horizon {
             float most_bias = -__builtin_inff(), most_gain = 0;
             for (int64_t b = blocks_; b-- > 0;) {
                 for (int64_t t = b * horizon_block; t < smaller(entries, (b + 1) * horizon_block); ++t) {
-                    most_bias = larger_of(most_bias, bias[-t] * log2_e);
-                    most_gain = larger_of(most_gain, std::abs(gain[-t]));
+                    most_bias = largest_of(most_bias, bias[-t] * log2_e);
+                    most_gain = largest_of(most_gain, std::abs(gain[-t]));
                 }
                 to[2 * b] = most_bias, to[2 * b + 1] = most_gain;
             }
@@ -146,7 +153,7 @@ class Horizon {
             for (int64_t b = 0; b < blocks_; ++b) {
                 double least = from[b * horizon_block];
                 for (int64_t j = b * horizon_block + 1; j < smaller(keys_, (b + 1) * horizon_block); ++j)
-                    least = from[j] >= least ? least : from[j];
+                    least = least_of(least, from[j]);
                 sums_[static_cast<size_t>(item * blocks_ + b)] = least;
             }
         });

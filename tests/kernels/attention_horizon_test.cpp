@@ -81,6 +81,15 @@ TEST_CASE("a horizon: values and keys beyond it are not read") {
     });
 }
 
+TEST_CASE("a horizon: with a key that is a NaN nothing about it is known, and it is met") {
+    for_each_isa([&](Ops& ops) {
+        Problem p = with_slope(base(), 1.0);
+        p.qkv.at(5, p.query_cols + 3) = std::numeric_limits<float>::quiet_NaN();
+        p.forward(ops);
+        for (int64_t n : {5, 700, 1299}) CHECK(std::isnan(p.o.at(n, 0)));
+    });
+}
+
 TEST_CASE("a horizon: the bits of a pass that leaves nothing out") {
     for_each_isa([](Ops& ops) {
         for (const Problem& problem : fading_problems()) {
