@@ -8,8 +8,9 @@
 // certain but far too wide). A softmax turns absolute errors of scores into relative errors of its weights:
 // its condition number is Z, the size of the scores (root mean square in the layer where it is largest, at
 // least one; biases by distance are exact to u and left out). A layer of the delta rule norms what it reads from
-// its state: its Z is the size of the state over that of what is read, again as root mean square. Without
-// cancellation between operations, the errors add up to:
+// its state: its Z is the size of the state over that of what is read, again as root mean square. Differences of two
+// heads multiply Z by the size of the heads over that of the difference, likewise token by token: a norm after them makes a
+// small difference as large as others. Without other cancellation between operations, the errors add up to:
 //
 //     |gradient - reference| <= epsilon * S,     epsilon = D sqrt(K) u Z
 //     D = 2 (20 L + 8 + extras), L counted in every pass through the layers: per layer two mixes, two norms,
