@@ -137,12 +137,7 @@ class Attention {
         }
         KeyIndex<T>::learn(sequence.index_losses, index, mean,
                            [&](size_t i, size_t j) { return visible(doc_start, i, j); });
-        double condition = 1;
-        for (size_t p = 0; p < positions && a_.differential; ++p) {
-            const Row<T> heads = out[p];
-            out[p] = differences(heads, x[p], weights_.param(name_ + "difference.weight"), d_);
-            condition += squared_ratio(heads, out[p]) / double(positions);
-        }
+        const double condition = a_.differential ? subtract_heads(out, x, difference(), d_) : 1;
         if (pairs > 0)
             sequence.largest_scores =
                 std::max(sequence.largest_scores, std::sqrt(std::max(1.0, squares / pairs) * condition));
@@ -159,13 +154,7 @@ class Attention {
     }
 
   private:
-    // Of the size of what is subtracted to that of the difference, where there is one.
-    static double squared_ratio(const Row<T>& heads, const Row<T>& difference) {
-        double taken = 0, left = 0;
-        for (const T& h : heads) taken += value_of(h) * value_of(h);
-        for (const T& o : difference) left += value_of(o) * value_of(o);
-        return left > 0 ? taken / left : 0;
-    }
+    const Row<T>& difference() const { return weights_.param(name_ + "difference.weight"); }
     size_t kv_head(size_t h) const { return h / (heads_ / kv_heads_); }  // consecutive heads share
     double l_train() const { return double(config_.train_context); }
 

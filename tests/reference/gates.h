@@ -27,6 +27,21 @@ Row<T> differences(const Row<T>& heads, const Row<T>& x, const Row<T>& w, size_t
     return out;
 }
 
+// The same of every row. Returns what they multiply the square of a relative error with: one and the mean over the rows of the
+// squared size of the heads over that of the differences, where there is one.
+template <class T>
+double subtract_heads(Rows<T>& rows, const Rows<T>& x, const Row<T>& w, size_t d) {
+    double condition = 1;
+    for (size_t p = 0; p < rows.size(); ++p) {
+        double taken = 0, left = 0;
+        for (const T& h : rows[p]) taken += value_of(h) * value_of(h);
+        rows[p] = differences(rows[p], x[p], w, d);
+        for (const T& o : rows[p]) left += value_of(o) * value_of(o);
+        if (left > 0) condition += taken / left / double(rows.size());
+    }
+    return condition;
+}
+
 template <class T>
 void gate(Row<T>& row, const Row<T>& x, const model::GateConfig& g, const Row<T>& w) {
     const size_t inputs = g.kind == model::GateKind::sparse ? size_t(model::sparse_gate_channels) : x.size();
