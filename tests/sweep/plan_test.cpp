@@ -405,7 +405,7 @@ TEST_CASE("every sweep under configs/reproduce resolves: all its runs and evalua
         CHECK(text.starts_with("3: every run: no file matches"));
         CHECK(text.ends_with("1 problem; nothing was started"));
     }
-    CHECK(sweeps == 47);
+    CHECK(sweeps == 48);
 }
 
 TEST_CASE(
