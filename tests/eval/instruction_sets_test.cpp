@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "eval/decoding.h"
+#include "kernels/support.h"
 #include "model/check_model.h"
 #include "model/delta_models.h"
 #include "model/gau_models.h"
@@ -43,15 +44,8 @@ std::vector<SmallModel> every_mixer() {
 
 // Of this machine. "generic" on x86 rounds products before it adds them.
 std::vector<std::string> fusing_sets() {
-    std::vector<std::string> sets;
-    for (const char* isa : {"avx512", "avx2", "neon_bf16", "neon"}) {
-        try {
-            make_test_ops({.threads = 1, .isa = isa});
-            sets.push_back(isa);
-        } catch (const Error& error) {
-            if (error.code() != ExitCode::device) throw;
-        }
-    }
+    std::vector<std::string> sets = instruction_sets();
+    std::erase(sets, "generic");
     return sets;
 }
 
