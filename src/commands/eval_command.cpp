@@ -200,11 +200,9 @@ void print_tasks(train::Console& console, const EvalOptions& options,
             console.line(fmt::format("accuracy of {} by depth and length\n{}", name, grid));
 }
 
-// Of sequences of up to `longest` tokens, the longer ones in pieces.
 model::PlanSize plan_size(const eval::EvalConfig& config, int64_t longest, int64_t piece) {
-    const int64_t at_once = piece > 0 ? std::min(piece, longest) : longest;
-    model::PlanSize size{std::max(config.batch_tokens, at_once), lengths_up_to(config.lengths, longest)};
-    if (piece > 0 && longest > piece) size.piece = piece, size.room = longest;
+    model::PlanSize size = evaluation_size(config.lengths, longest, piece);
+    size.tokens = std::max(size.tokens, config.batch_tokens);
     return size;
 }
 

@@ -109,6 +109,12 @@ std::vector<int64_t> lengths_up_to(const std::vector<int64_t>& lengths, int64_t 
     return out;
 }
 
+model::PlanSize evaluation_size(const std::vector<int64_t>& lengths, int64_t longest, int64_t piece) {
+    model::PlanSize size{piece > 0 ? std::min(piece, longest) : longest, lengths_up_to(lengths, longest)};
+    if (piece > 0 && longest > piece) size.piece = piece, size.room = longest;
+    return size;
+}
+
 void OpenedModel::check_memory(const Plan& plan, int64_t longest) {
     const FreeMemory free = train::free_memory_of(*ops);
     const int64_t wanted = arena_.bytes();

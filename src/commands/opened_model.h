@@ -29,6 +29,8 @@ void add_label_option(Command& command, ModelOptions& options, const std::string
 
 // The lengths below `longest`, and `longest`.
 std::vector<int64_t> lengths_up_to(const std::vector<int64_t>& lengths, int64_t longest);
+// For sequences of up to `longest` tokens, in pieces those that are longer than one.
+model::PlanSize evaluation_size(const std::vector<int64_t>& lengths, int64_t longest, int64_t piece);
 
 // The tokenizer in the run directory of a checkpoint; null: the model reads bytes, or there is none.
 std::shared_ptr<const tokenizer::Tokenizer> run_tokenizer(const io::Checkpoint& checkpoint);

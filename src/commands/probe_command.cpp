@@ -4,6 +4,7 @@
 #include "commands/command_line.h"
 #include "commands/opened_model.h"
 #include "measure/probe.h"
+#include "model/registry.h"
 
 namespace longreach::commands {
 
@@ -14,6 +15,18 @@ struct ProbeOptions {
     std::vector<int64_t> lengths;
     int64_t tokens = 0;
 };
+
+// Tokens of the pieces in which longer sequences are read where layers have states: eval.piece where it is given, and by
+// default where no layer attends to keys. 0: all are read as a whole.
+int64_t piece_of_states(const train::Experiment& e, const Ops& ops) {
+    bool states = false, attends = false;
+    for (const int64_t layer : e.model.distinct_layers()) {
+        const model::AttentionConfig& attention = e.model.layer_attention(layer);
+        states = states || model::mixer_type(attention.mixer).state != nullptr;
+        attends = attends || attention.attends();
+    }
+    return states && (!attends || e.eval.piece > 0) ? eval::piece_of(e.eval, ops) : 0;
+}
 
 ExitCode probe(const ProbeOptions& options) {
     OpenedModel opened(options.model, false, [&](train::Experiment& e) {
@@ -35,18 +48,23 @@ ExitCode probe(const ProbeOptions& options) {
     request.pick = experiment.eval.pick;
     request.seed = experiment.data_seed();
     request.progress = [&](const std::string& text) { console.status("probe: " + text); };
+    request.piece = piece_of_states(experiment, *opened.ops);
     const eval::ScoredTokens scored = eval::LengthEvaluator::check_request(stream, request.evaluation());
     const int64_t longest = request.lengths.back();
+    const bool in_pieces = request.piece > 0 && longest > request.piece;
+    if (in_pieces)
+        opened.console.line(fmt::format(
+            "sequences of more than {} tokens are read in pieces, for their states alone", request.piece));
     opened.build(longest);
     Ops& ops = *opened.ops;
     model::Transformer& model = *opened.model;
     eval::LengthEvaluator evaluator;
     measure::Probe probe;
     const auto plan = [&](model::Arena& arena, int64_t length) {
-        evaluator.plan(arena, length, request.document_mask);
-        model.plan_evaluation(arena, ops, {length, lengths_up_to(request.lengths, length)},
-                              request.document_mask);
-        probe.plan(arena, experiment.model, length, request.document_mask);
+        const model::PlanSize size = evaluation_size(request.lengths, length, request.piece);
+        evaluator.plan(arena, size.tokens, request.document_mask || in_pieces);
+        model.plan_evaluation(arena, ops, size, request.document_mask);
+        probe.plan(arena, experiment.model, size.tokens, request.document_mask);
     };
     opened.load(plan, longest);
 

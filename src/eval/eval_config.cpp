@@ -58,7 +58,8 @@ void EvalConfig::fields(config::Fields& f) {
         "piece", piece, {.min = 0, .max = int64_t{1} << 31, .tokens = true},
         {"a longer sequence is read in pieces of this many tokens, a multiple of 512, one after the other: "
          "the same losses in less memory, on a CPU without top_k; 0: 16384 where that is possible, "
-         "otherwise whole sequences",
+         "otherwise whole sequences. longreach probe reads pieces for states alone, and by default where no "
+         "layer attends to keys",
          true});
     f.any("score", rope.score,
           {.help =

@@ -147,7 +147,7 @@ struct Scoring {
                  nullptr);
             return true;
         }
-        check(total == length && !request.observer, "{} tokens and an observer of pieces", total);
+        check(total == length, "{} tokens in pieces of a sequence of {}", total, length);
         TimeLeft left(request.piece, total);
         std::vector<int32_t> starts;
         for (int64_t at = 0; at < total; at += request.piece) {

@@ -80,7 +80,7 @@ struct EvalRequest {
     std::vector<int64_t> lengths;
     int64_t tokens = 0;  // scored per length at most; rounded down to whole windows of the stream
     int64_t batch_tokens = 0;
-    // Longer sequences are read one by one in pieces of this length, without an observer; 0: as a whole.
+    // Longer sequences are read one by one in pieces of this length; 0: as a whole.
     int64_t piece = 0;
     EvalPick pick = EvalPick::spread;
     EvalAlign align = EvalAlign::chunk;

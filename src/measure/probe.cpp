@@ -42,7 +42,8 @@ eval::EvalRequest ProbeRequest::evaluation() const {
     eval::EvalRequest r;
     r.lengths = lengths;
     r.tokens = std::max(tokens, lengths.back());
-    r.batch_tokens = lengths.back();
+    r.batch_tokens = batch_tokens(lengths.back());
+    r.piece = piece;
     r.pick = pick;
     r.document_mask = document_mask;
     r.seed = seed;
@@ -51,7 +52,7 @@ eval::EvalRequest ProbeRequest::evaluation() const {
     return r;
 }
 
-void Probe::plan(model::Arena& arena, const model::ModelConfig& model, int64_t longest, bool document_mask) {
+void Probe::plan(model::Arena& arena, const model::ModelConfig& model, int64_t tokens, bool document_mask) {
     int64_t heads = 0, widest = model.width, state = 0;
     for (int64_t l = 0; l < model.layers; ++l) {
         const model::AttentionConfig& a = model.layer_attention(l);
@@ -61,11 +62,11 @@ void Probe::plan(model::Arena& arena, const model::ModelConfig& model, int64_t l
         if (type.state != nullptr) state = std::max(state, type.state(a));
     }
     arena.group("probe");
-    buffers_.statistics = arena.reserve("row_statistics", DType::f32, {row_statistics * heads * longest});
-    buffers_.watched = arena.reserve("watched_keys", DType::i32, {watched_keys * longest});
-    buffers_.rows = arena.reserve("probe_rows", DType::f32, {longest * widest});
-    batch_.plan(arena, longest, {.documents = document_mask});
-    buffers_.projected = arena.activation("probe_projected", {longest * model.width});
+    buffers_.statistics = arena.reserve("row_statistics", DType::f32, {row_statistics * heads * tokens});
+    buffers_.watched = arena.reserve("watched_keys", DType::i32, {watched_keys * tokens});
+    buffers_.rows = arena.reserve("probe_rows", DType::f32, {tokens * widest});
+    batch_.plan(arena, tokens, {.documents = document_mask});
+    buffers_.projected = arena.activation("probe_projected", {tokens * model.width});
     if (state > 0) buffers_.state = arena.reserve("probe_state", DType::f32, {state});
 }
 
@@ -88,7 +89,7 @@ ProbeResult Probe::run(Ops& ops, ranks::Comm& comm, model::Transformer& model,
             for (const HeadSums& head : layers[l].heads)
                 scores.insert(scores.end(), head.scores.begin(), head.scores.end());
         }
-    const RoleRequest roles{longest, request.document_mask, request.seed};
+    const RoleRequest roles{request.batch_tokens(longest), request.document_mask, request.seed};
     const std::vector<ProbeRow> of_roles = probe_roles(ops, model, weights, stream, batch_, buffers_, roles);
     result.rows.insert(result.rows.end(), of_roles.begin(), of_roles.end());
     append_scalars(result.rows, ops, model.params(), weights);

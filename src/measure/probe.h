@@ -5,6 +5,7 @@
 // samples of pairs become quantiles and cosines. data/formats/records.md lists the statistics.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -34,12 +35,16 @@ inline constexpr io::RecordColumns probe_file(
 struct ProbeRequest {
     std::vector<int64_t> lengths;
     int64_t tokens = 0;  // at each length; 0: one sequence of the largest
+    // Of longer sequences, which are read for their states alone; 0: all are read as a whole.
+    int64_t piece = 0;
     bool document_mask = true;
     eval::EvalPick pick = eval::EvalPick::spread;
     uint64_t seed = 0;                                   // of the samples
     std::function<void(const std::string&)> progress{};  // may be empty
     eval::Pause* pause = nullptr;                        // null: cannot be stopped
     eval::EvalRequest evaluation() const;
+    // Tokens of the largest batch, for lengths of up to `longest`.
+    int64_t batch_tokens(int64_t longest) const { return piece > 0 ? std::min(piece, longest) : longest; }
 };
 
 struct ProbeResult {
@@ -59,8 +64,8 @@ struct ProbeBuffers {
 
 class Probe {
   public:
-    // Device buffers for batches of the largest length.
-    void plan(model::Arena& arena, const model::ModelConfig& model, int64_t longest, bool document_mask);
+    // Device buffers for batches of up to `tokens` tokens.
+    void plan(model::Arena& arena, const model::ModelConfig& model, int64_t tokens, bool document_mask);
     // Called by all ranks with the same arguments; rank 0 gets the result, the others an empty one.
     ProbeResult run(Ops& ops, ranks::Comm& comm, model::Transformer& model, const model::FlatParams& weights,
                     const eval::LengthEvaluator& evaluator, const data::TokenStream& stream,

@@ -472,6 +472,7 @@ void Gatherer::add(int64_t length, std::span<const double> seen) {
 }
 
 void Gatherer::attention(const model::StepContext& run, const model::AttentionView& view) {
+    if (run.in_pieces()) return;
     LayerSums& sums = batch_[static_cast<size_t>(view.layer)];
     sums.heads.resize(static_cast<size_t>(view.scores.heads));
     sums.sink = bool(view.scores.sink);
@@ -492,6 +493,7 @@ void Gatherer::delta(const model::StepContext& run, const model::DeltaView& view
 }
 
 void Gatherer::block(const model::StepContext& run, int64_t layer, const Tensor& x) {
+    if (run.in_pieces()) return;
     LayerSums& sums = batch_[static_cast<size_t>(layer)];
     const BatchPass pass{run, buffers_, seed_, tokens_, first_};
     const HostMatrix host = pass.download(x);

@@ -1,5 +1,6 @@
 // Collects the data of a probe during an evaluation: sums over rows of attention, samples of pairs.
 // Each batch has its own sums, which are added in the order of the batches on any number of ranks.
+// Of a sequence in pieces it sees the states alone: everything else compares tokens of a whole sequence.
 #pragma once
 
 #include <map>

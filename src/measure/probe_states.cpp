@@ -29,18 +29,26 @@ void measure(StateBin& bin, const float* state, int64_t d, int64_t e) {
     if (fourths > 0) bin.rank.add(squares * squares / fourths);
 }
 
-// The first position of every document of a sequence, and its end.
-std::vector<int64_t> document_bounds(const model::StepContext& run, int64_t sequence) {
-    const int64_t length = run.batch.length;
-    std::vector<int64_t> bounds{0};
-    if (run.batch.doc_start) {
-        std::vector<int32_t> start(static_cast<size_t>(length));
-        run.ops.download(start.data(), run.batch.doc_start.range(sequence * length, length));
-        for (int64_t i = 1; i < length; ++i)
-            if (start[static_cast<size_t>(i)] == i) bounds.push_back(i);
-    }
-    bounds.push_back(length);
-    return bounds;
+// Rows [first, first + count) of a batch: a document, or the part of one that a piece has.
+struct Part {
+    int64_t first, count;
+    int64_t before;  // positions of the document in earlier pieces
+};
+
+// The documents of a sequence.
+std::vector<Part> parts_of(const model::StepContext& run, int64_t sequence) {
+    const int64_t length = run.batch.length, row = sequence * length;
+    std::vector<Part> parts{{row, length, 0}};
+    if (!run.batch.doc_start) return parts;
+    std::vector<int32_t> start(static_cast<size_t>(length));
+    run.ops.download(start.data(), run.batch.doc_start.range(row, length));
+    parts[0].before = -start[0];
+    for (int64_t i = 1; i < length; ++i)
+        if (start[static_cast<size_t>(i)] == i) {
+            parts.back().count = row + i - parts.back().first;
+            parts.push_back({row + i, length - i, 0});
+        }
+    return parts;
 }
 
 }  // namespace
@@ -60,34 +68,32 @@ void add_states(const model::StepContext& run, const model::DeltaView& view, con
         spec.length = rows;
         spec.doc_start = Tensor();
         spec.continues = continues;
-        const auto part = [&](const Tensor& x) { return x ? x.row_range(from, rows) : Tensor(); };
-        spec.erase = part(spec.erase);
-        run.ops.delta_rule(part(view.scratch), Tensor(), of_heads, view.workspace, part(view.q), part(view.k),
-                           part(view.v), part(view.decay), part(view.beta), spec);
+        const auto rows_of = [&](const Tensor& x) { return x ? x.row_range(from, rows) : Tensor(); };
+        spec.erase = rows_of(spec.erase);
+        run.ops.delta_rule(rows_of(view.scratch), Tensor(), of_heads, view.workspace, rows_of(view.q),
+                           rows_of(view.k), rows_of(view.v), rows_of(view.decay), rows_of(view.beta), spec);
         run.ops.download(host.data(), of_heads);
     };
-    for (int64_t s = 0; s < run.batch.sequences; ++s) {
-        const std::vector<int64_t> bounds = document_bounds(run, s);
-        for (size_t document = 0; document + 1 < bounds.size(); ++document) {
-            const int64_t first = s * run.batch.length + bounds[document],
-                          count = bounds[document + 1] - bounds[document];
-            for (int64_t n = 1, done = 0; n <= count; ++n) {
+    for (int64_t s = 0; s < run.batch.sequences; ++s)
+        for (const Part& part : parts_of(run, s)) {
+            if (part.before > 0) run.ops.copy(of_heads, view.before.shaped({H, d * e}));
+            for (int64_t i = 0, done = 0; i < part.count; ++i) {
+                const int64_t n = part.before + i + 1;
                 for (int64_t h = 0; h < H; ++h)
                     for (int64_t c = 0; c < channels; ++c) {
                         const double lost =
-                            -double{decay[static_cast<size_t>((first + n - 1) * width + h * channels + c)]};
+                            -double{decay[static_cast<size_t>((part.first + i) * width + h * channels + c)]};
                         StateSums& head = heads[static_cast<size_t>(h)];
                         bin_at(head.bins, n).decay.add(lost);
                         head.channels[static_cast<size_t>(c)].add(lost);
                     }
                 if (!is_measured(n)) continue;
-                advance(first + done, n - done, done > 0);
-                done = n;
+                advance(part.first + done, i + 1 - done, part.before + done > 0);
+                done = i + 1;
                 for (int64_t h = 0; h < H; ++h)
                     measure(bin_at(heads[static_cast<size_t>(h)].bins, n), host.data() + h * d * e, d, e);
             }
         }
-    }
 }
 
 }  // namespace longreach::measure

@@ -1,4 +1,5 @@
 // What the states of the gated delta rule hold: measured while they grow, at four positions of every bin.
+// A sequence may come in pieces.
 #pragma once
 
 #include "measure/probe_sums.h"

@@ -353,7 +353,9 @@ void DeltaLayer::forward(StepContext& run, const Memory& memory, Tensor y, Write
     Tensor states, state;
     if (run.training) states = s.states.first_rows(spec.batch * delta_chunks(spec.length) * heads_);
     if (run.generation != nullptr) state = s.cache.state.first_rows(spec.batch * heads_);
-    if (run.observer) run.observer->delta(run, {layer_, q, k, v, decay, beta, spec, s.workspace.rule, o});
+    if (run.observer)
+        run.observer->delta(run, {layer_, q, k, v, decay, beta, spec, s.workspace.rule, o,
+                                  spec.continues ? state : Tensor()});
     run.ops.delta_rule(o, states, state, s.workspace.rule, q, k, v, decay, beta, spec);
 
     const Tensor normed = s.normed.first_rows(n), gated = s.gated.first_rows(n);

@@ -28,6 +28,7 @@ struct DeltaView {
     const DeltaSpec& rule;  // that of the layer
     Tensor workspace;       // of the rule, for whole sequences or parts of them
     Tensor scratch;         // [N, H e], contents irrelevant
+    Tensor before{};        // f32 [H, d e] the states that a piece of a sequence continues; empty: none
 };
 
 class ForwardObserver {

@@ -83,6 +83,29 @@ TEST_CASE("probe --lengths, --tokens, --label, --set and --rope decide what is l
     CHECK(contains(json::write(v, json::Style::compact), "eval.rope.kind"));
 }
 
+TEST_CASE("probe reads a long sequence in pieces where layers have states, and where that is asked for") {
+    const Finished trained =
+        home().command({"train", file("config.json"), "--set", "run.name=states", "--set",
+                        "model.attention.mixer=gdn", "--set", "stages.0.steps=1"});
+    CAPTURE(trained.err);
+    REQUIRE(trained.code == 0);
+    for (const char* run : {"states", "done"}) {
+        const Finished f =
+            home().command({"probe", file(run), "--lengths", "64,1K", "--set", "eval.piece=512", "--set",
+                            fmt::format("data.val=[\"{}\"]", file("data/train_*.bin"))});
+        CAPTURE(f.err);
+        REQUIRE(f.code == 0);
+        const bool states = std::string(run) == "states";
+        CHECK(
+            contains(f.out, "sequences of more than 512 tokens are read in pieces, for their states alone") ==
+            states);
+        const std::string written = get(file(std::string(run) + "/eval/plain/probe.csv"));
+        CHECK(contains(written, ",1024,0,0,8,state_norm,") == states);
+        CHECK(contains(written, ",1024,0,0,8,entropy,") == !states);
+        CHECK(contains(written, ",1024,0,-1,0,pair_cosine,") == !states);
+    }
+}
+
 TEST_CASE("probe refuses what it cannot do") {
     const auto code = [](std::vector<std::string> more) {
         more.insert(more.begin(), {"probe", file("done")});
