@@ -142,6 +142,8 @@ class CpuOps final : public Ops, public CpuDevice {
     void multiply_by_rows(const MatrixProduct& product);
     template <class Unit>
     void multiply_by_pieces(const MatrixProduct& product);
+    // few_rows.cpp: false if the product is none for it.
+    bool multiply_few_rows(const MatrixProduct& product);
 
     // attention.cpp, attention_backward.cpp (which serves entmax too), with inputs of products in f32 or rounded to bf16.
     template <class Unit>

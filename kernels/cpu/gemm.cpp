@@ -7,7 +7,7 @@
 // k is cut into blocks. The first tasks pack the right side into panels (in chunks where it is larger than the space for it);
 // the others take blocks of rows, copy the left rows to their own scratch (left_side says when and why) and run the register
 // tiles of micro_gemm.h or tiles.h, which prefetch the next operands. No task waits for another: one that finds a panel not
-// packed yet, because its thread is late or lost its core, packs it itself. Few rows have a way of their own (few_rows.h).
+// packed yet, because its thread is late or lost its core, packs it itself. Few rows have a way of their own (few_rows.cpp).
 //
 // A large c that is written once goes past the caches: a line of c in a cache would be read from memory before it is
 // written, and evicted before the next operation reads it. Tiles also prefetch what relu2_backward multiplies with and the
@@ -30,19 +30,11 @@
 #include "kernels/cpu/micro_gemm.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/tiles.h"
-#include "kernels/cpu/few_rows.h"
+#include "kernels/cpu/gemm_parts.h"
 #include "kernels/cpu/cpu_ops.h"
 
 namespace {
 
-// Units along k per block: a panel of 256 x 32 units (32 KiB) and a left tile stay in L1.
-constexpr int64_t block_units = 256;
-// Most rows and k blocks of a left side that one task packs for itself: 96 x 4 x 256 units (408 KiB) stay in
-// L2, a panel's block loaded into L1 serves 96 rows, and a tile of c is revisited while it is in L1.
-constexpr int64_t most_rows = 96;
-constexpr int64_t most_blocks = 4;
-// Packed left rows lie 16 units further apart than a block is long, so that they spread over the cache sets.
-constexpr int64_t left_stride = block_units + 16;
 // Largest piece of c in a task that packs both sides, and units along k of its blocks: 384 x 96 units of left (144 KiB) stay
 // in L2, a panel of right (12 KiB) and a tile of left in L1. With 192 rows and 192 units, which fill L2 alike, weight
 // gradients took 1.05 times as long.
@@ -52,27 +44,14 @@ constexpr int64_t piece_units = 96;
 // Least number of tasks of a product, where its shape allows: enough for many threads to finish together.
 constexpr int64_t wanted_tasks = 16;
 
-// The blocks of k, in floats: of equal length but for the last.
-struct Blocks {
-    int64_t count, length;
-
-    template <class Unit>
-    static Blocks of(int64_t k, int64_t most_units = block_units) {
-        const int64_t count = (k + most_units * Unit::floats - 1) / (most_units * Unit::floats);
-        return {count, round_up((k + count - 1) / count, sum_lanes * Unit::floats)};
-    }
-    int64_t length_of(int64_t block, int64_t k) const { return smaller(length, k - block * length); }
-};
-
 // Memory needed next, which register tiles prefetch: `lines` columns of one cache line each, as many rows deep as a tile
 // multiplies units. Interleaved rows (bf16: two per unit) count as further lines.
 struct Stream {
     const float* data = nullptr;
     int64_t stride = 0, lines = 0, rows_per_unit = 1;
-    static constexpr int64_t line = 16;  // floats
 
     static Stream of(const float* from, int64_t row_stride, int64_t cols, int64_t rows_per_unit) {
-        return {from, row_stride, (cols + line - 1) / line * rows_per_unit, rows_per_unit};
+        return {from, row_stride, (cols + line_floats - 1) / line_floats * rows_per_unit, rows_per_unit};
     }
     // The k block at k_begin of columns [col, col + cols) of a row-major [k, n] matrix.
     template <class Unit>
@@ -83,99 +62,10 @@ struct Stream {
     // Line i, from the unit `first` on.
     LONGREACH_INLINE Ahead operator()(int64_t i, int64_t first = 0, int64_t pace = 1) const {
         const int64_t step = stride * rows_per_unit;
-        return {data + i / rows_per_unit * line + i % rows_per_unit * stride + first * step, step, pace};
+        return {data + i / rows_per_unit * line_floats + i % rows_per_unit * stride + first * step, step,
+                pace};
     }
 };
-
-// Memory without gaps that is needed next, fetched from its beginning on.
-struct Run {
-    const float *at, *end;
-    LONGREACH_INLINE Ahead take(int64_t units) {
-        if (at >= end) return {end, 0};
-        const Ahead ahead{at, Stream::line};
-        at += units * Stream::line;
-        return ahead;
-    }
-};
-
-// Turns sums into elements of c: rows [0, rows) of a column panel of which n columns exist.
-struct Writer {
-    float* c;
-    int64_t c_stride;
-    const float* h;
-    int64_t h_stride;
-    int64_t n;
-    float alpha, beta;
-    Finish finish;
-    bool past_caches;  // all rows are aligned to vectors, and nothing is read from c
-
-    LONGREACH_INLINE Vec finished(Vec value, const float* at_h, int64_t count) const {
-        if (finish == Finish::relu2) {
-            const Vec positive = max(Vec{}, value);  // in this order a NaN stays one
-            return positive * positive;
-        }
-        if (finish == Finish::relu2_backward)
-            return value * (splat(2.0f) * sqrt(PlainUnit::along(at_h, count)));
-        return value;
-    }
-    LONGREACH_INLINE void put(float* to, const float* at_h, int64_t count, Vec sum) const {
-        if (count <= 0) return;
-        Vec value = splat(alpha) * sum;
-        if (beta != 0.0f) value = fma(splat(beta), PlainUnit::along(to, count), value);
-        value = finished(value, at_h, count);
-        if (count < lanes) return store_first(to, value, static_cast<int>(count));
-        past_caches ? store_past_caches(to, value) : store(to, value);
-    }
-    LONGREACH_INLINE void operator()(int64_t r, Vec left, Vec right) const {
-        float* to = c + r * c_stride;
-        const float* at_h = h + r * h_stride;
-        put(to, at_h, n, left);
-        put(to + lanes, at_h + lanes, n - lanes, right);
-    }
-};
-
-// One left block, already packed, times one panel over one k block.
-template <class Unit, class Fetch>
-void multiply_left_panel(const Left& a, const float* panel, int64_t units, int64_t rows, const Writer& writer,
-                         Fetch ahead) {
-    float* c = writer.c;
-    const int64_t stride = writer.c_stride;
-    const auto multiply = [&](auto finish) __attribute__((always_inline)) {
-        Core<Unit>::multiply(a, panel, units, rows, ahead, finish);
-    };
-    const bool plain = writer.n >= panel_cols && writer.finish == Finish::none && writer.alpha == 1.0f;
-    if (plain && writer.past_caches) {
-        multiply([=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
-            store_past_caches(c + r * stride, left);
-            store_past_caches(c + r * stride + lanes, right);
-        });
-    } else if (plain && writer.beta == 0.0f) {
-        multiply([=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
-            store(c + r * stride, left);
-            store(c + r * stride + lanes, right);
-        });
-    } else if (plain && writer.beta == 1.0f) {
-        multiply([=](int64_t r, Vec left, Vec right) __attribute__((always_inline)) {
-            float* to = c + r * stride;
-            store(to, load(to) + left);
-            store(to + lanes, load(to + lanes) + right);
-        });
-    } else {
-        multiply(writer);
-    }
-}
-
-// Packs k block [k_begin, k_begin + k_count) of columns [col, col + panel_cols) of the right side.
-template <class Unit>
-void pack_right(float* to, const MatrixProduct& p, int64_t k_begin, int64_t k_count, int64_t col) {
-    const int64_t n = smaller(panel_cols, p.n - col);
-    if (p.b.transposed)
-        pack_panel_transposed<Unit>(to, p.b.data + col * p.b.row_stride + k_begin, p.b.row_stride, k_count,
-                                    n);
-    else
-        pack_panel<Unit>(to, p.b.data + k_begin * p.b.row_stride + col, p.b.row_stride, k_count, n);
-    fill_panel<Unit>(to, units_of<Unit>(k_count));
-}
 
 // The right side, packed for all tasks: panels from column `col` on, of `blocks` k blocks from `block` on.
 struct Right {
@@ -201,42 +91,11 @@ struct Right {
     }
 };
 
-Writer writer_at(const MatrixProduct& p, int64_t row, int64_t col, float beta, bool last,
-                 bool past_caches = false) {
-    return {.c = p.c + row * p.c_stride + col,
-            .c_stride = p.c_stride,
-            .h = p.h ? p.h + row * p.h_stride + col : p.c,
-            .h_stride = p.h_stride,
-            .n = p.n - col,
-            .alpha = p.alpha,
-            .beta = beta,
-            .finish = last ? p.finish : Finish::none,
-            .past_caches = past_caches};
-}
-
 // A piece of c, rows [row, row + rows) and columns [col, col + cols), and the k blocks [first, last)
 // to add to it.
 struct Piece {
     int64_t first, last, row, rows, col, cols;
 };
-
-// Left rows and a panel of a task of multiply_rows in its scratch, in floats.
-constexpr int64_t left_floats =
-    most_blocks * ((most_rows + tile_rows - 1) / tile_rows * tile_rows) * left_stride;
-constexpr int64_t panel_floats = block_units * panel_cols;
-
-// The left side of a k block for a task of `cols` columns: packed to `to`, which rounds it to bf16 or puts a transposed one
-// in order. Packing rows of f32 only spreads them over the cache sets. Where few panels read them, that takes longer than
-// it gains: with rows as they are, products to 128 columns took 0.98 of the time in a training step, Muon 0.93. Rows 4 KiB
-// apart would share one set.
-template <class Unit>
-Left left_side(float* to, const Factor& a, int64_t k_begin, int64_t k_count, int64_t row, int64_t rows,
-               int64_t cols) {
-    const bool in_place =
-        std::is_same_v<Unit, PlainUnit> && !a.transposed && cols <= 256 && a.row_stride % 1024 != 0;
-    if (in_place) return {a.data + row * a.row_stride + k_begin, tile_rows * a.row_stride, a.row_stride, 1};
-    return Core<Unit>::pack_left(to, left_stride, a, k_begin, k_count, row, rows);
-}
 
 // Adds k blocks to a piece of c; `scratch` has room for the left rows.
 template <class Unit>
@@ -379,36 +238,6 @@ struct PieceCut {
     int64_t tasks() const { return row_pieces * col_pieces * splits; }
 };
 
-// Each turn packs panels of its own, for a few rows none; a thread's panel stays in L1.
-template <class Unit, class Scratch>
-void multiply_few_rows(Pool& pool, const MatrixProduct& p, Scratch scratch_of) {
-    const Blocks blocks = Blocks::of<Unit>(p.k);
-    const int64_t weights = few_rows_turn / larger(1, p.m / rows_in_place);
-    const int64_t cols = larger(1, weights / p.k / panel_cols) * panel_cols;
-    pool.run((p.n + cols - 1) / cols, [&](int64_t turn, int thread) {
-        float *own_left = scratch_of(thread), *panel = own_left + left_floats;
-        for (int64_t col = turn * cols; col < smaller(p.n, (turn + 1) * cols); col += panel_cols) {
-            const auto row = [&](int64_t j) { return p.b.data + smaller(j, p.n) * p.b.row_stride; };
-            Run next{row(col + panel_cols), row(col + 2 * panel_cols)};
-            for (int64_t block = 0; block < blocks.count; ++block) {
-                const int64_t k_begin = block * blocks.length, k_count = blocks.length_of(block, p.k);
-                const Left x = left_side<Unit>(own_left, p.a, k_begin, k_count, 0, p.m, panel_cols);
-                const Writer writer =
-                    writer_at(p, 0, col, block == 0 ? p.beta : 1.0f, block == blocks.count - 1);
-                if (p.m <= rows_in_place) {
-                    multiply_few<Unit>(p.m, x, row(col) + k_begin, p.b.row_stride, k_count, p.n - col,
-                                       writer);
-                    continue;
-                }
-                const int64_t units = units_of<Unit>(k_count);
-                pack_right<Unit>(panel, p, k_begin, k_count, col);
-                multiply_left_panel<Unit>(x, panel, units, p.m, writer,
-                                          [&](int64_t) { return next.take(units); });
-            }
-        }
-    });
-}
-
 }  // namespace
 
 template <class Unit>
@@ -491,13 +320,11 @@ void CpuOps::multiply_by_pieces(const MatrixProduct& p) {
 
 template <class Unit>
 void CpuOps::multiply_units(const MatrixProduct& p) {
-    if constexpr (!Core<Unit>::turned)
-        if (p.m <= most_few_rows && !p.a.transposed && p.b.transposed)
-            return multiply_few_rows<Unit>(pool_, p, [&](int thread) { return scratch_of(thread); });
     p.a.transposed&& smaller(p.m, p.n) < 384 ? multiply_by_pieces<Unit>(p) : multiply_by_rows<Unit>(p);
 }
 
 void CpuOps::multiply(const MatrixProduct& product) {
+    if (multiply_few_rows(product)) return;
     with_products(products_, [&]<class Unit>(Unit) { multiply_units<Unit>(product); });
 }
 
