@@ -33,6 +33,9 @@ class CpuOps final : public Ops, public CpuDevice {
     void do_linear(Tensor y, const Tensor& x, const Tensor& w, Write write) override;
     void do_linear_backward_input(Tensor dx, const Tensor& dy, const Tensor& w, Write write) override;
     void do_linear_backward_weight(Tensor dw, const Tensor& dy, const Tensor& x, Write write) override;
+    int64_t held_floats(const Tensor& w) const override;
+    void fill_held(Tensor held, const Tensor& w) override;
+    void hold(const Tensor& w, const Tensor& held) override;
     void do_add_bias(Tensor y, const Tensor& bias) override;
     void do_add_bias_backward(Tensor dbias, const Tensor& dy) override;
     void do_linear_relu2(Tensor h, const Tensor& x, const Tensor& w) override;
@@ -203,5 +206,12 @@ class CpuOps final : public Ops, public CpuDevice {
     std::vector<std::atomic<uint64_t>> packed_for_ = std::vector<std::atomic<uint64_t>>(most_panels);
     uint64_t right_side_ = 0;
     Products products_;  // of gemm.cpp
+    // Matrices that are held, few_rows.cpp.
+    struct Held {
+        const float* w;
+        int64_t rows, cols;
+        const float* panels;
+    };
+    std::vector<Held> held_;
     Tiles tiles_;
 };

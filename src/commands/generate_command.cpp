@@ -90,7 +90,7 @@ ExitCode generate(const GenerateOptions& options) {
         decoder.emplace(*opened.model, eval::DecoderSize{1, std::min(prompt, length), length});
         decoder->plan(arena, ops);
     };
-    opened.load(plan, room);
+    opened.load(plan, room, true);
     const model::FlatParams& weights = opened.weights;
 
     const Rng rng(static_cast<uint64_t>(options.seed), Purpose::sampling);

@@ -138,7 +138,7 @@ void OpenedModel::check_memory(const Plan& plan, int64_t longest) {
          human_bytes(wanted), human_bytes(free.bytes), free.limit, advice);
 }
 
-void OpenedModel::load(const Plan& plan, int64_t longest) {
+void OpenedModel::load(const Plan& plan, int64_t longest, bool continues) {
     const std::string changed =
         model::changed_layers_line(experiment.model, experiment.eval.rope,
                                    lengths_up_to(experiment.eval.lengths, longest), stage_window());
@@ -146,12 +146,18 @@ void OpenedModel::load(const Plan& plan, int64_t longest) {
     weights = model::plan_weights(arena_, model->params());
     model->plan_tables(arena_);
     plan(arena_, longest);
+    const std::vector<model::ParamRef> products = model->products();
+    const int64_t more = continues ? model::HeldWeights::bytes(*ops, weights, products) : 0;
+    // Not to the last byte, since it works without.
+    if (more > 0 && arena_.bytes() + more <= train::free_memory_of(*ops).bytes / 4 * 3)
+        held.plan(arena_, *ops, weights, products);
     console.line("memory plan:\n" + arena_.table());
     check_memory(plan, longest);
     arena_.commit();
     model->fill_tables(*ops);
     train::load_weights(checkpoint, *ops, model->params(), weights, {.non_finite = true}, notice);
     weights.round(*ops);
+    held.fill(*ops);
 }
 
 void OpenedModel::write_request(const std::vector<int64_t>& lengths, int64_t tokens,

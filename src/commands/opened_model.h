@@ -10,6 +10,7 @@
 #include "ranks/comm.h"
 #include "eval/lengths.h"
 #include "model/arena.h"
+#include "model/held_weights.h"
 #include "model/transformer.h"
 #include "tokenizer/tokenizer.h"
 #include "train/console.h"
@@ -63,7 +64,10 @@ class OpenedModel {
     // Reserves the memory of the model and of plan() for sequences of up to `longest` tokens, then
     // loads the weights. If memory is insufficient, the error names the longest length that fits.
     using Plan = std::function<void(model::Arena& arena, int64_t longest)>;
-    void load(const Plan& plan, int64_t longest);
+    // continues: texts will be continued token by token, for which the device holds the weights a second time if it gains
+    // from that and there is memory.
+    void load(const Plan& plan, int64_t longest, bool continues = false);
+    model::HeldWeights held;
     // Writes the request to request.json in the label's directory. scored: of data.val, null if no losses
     // were measured. sets: the further sets that were scored. keep: does not replace an existing file.
     void write_request(const std::vector<int64_t>& lengths, int64_t tokens,

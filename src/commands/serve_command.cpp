@@ -103,8 +103,9 @@ class LoadedEngine {
                 engine_.emplace(*opened.model, vocabulary, planned, brief);
                 engine_->plan(arena, *opened.ops);
             },
-            size.context);
+            size.context, true);
         if (brief_) brief_->fill_tables(*opened.ops);
+        if (brief_ops_) opened.held.lend(*brief_ops_);
     }
     serve::Engine& engine() { return *engine_; }
 

@@ -47,6 +47,7 @@ ParamRef ParamTable::add_joined(std::vector<Param> parts) {
         joined.rows += param.rows();
         params_.push_back(std::move(param));
     }
+    if (joined.of_product) products_.push_back(joined);
     return joined;
 }
 

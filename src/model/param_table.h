@@ -74,6 +74,8 @@ class ParamTable {
     ParamRef add_joined(std::vector<Param> parts);
 
     const std::vector<Param>& params() const { return params_; }
+    // The matrices of products, joined ones as one.
+    const std::vector<ParamRef>& products() const { return products_; }
     int64_t size() const { return size_; }  // elements of a flat buffer, padding included
     int64_t count() const;                  // trainable numbers
     const Param* find(const std::string& name) const;
@@ -85,6 +87,7 @@ class ParamTable {
 
   private:
     std::vector<Param> params_;
+    std::vector<ParamRef> products_;
     int64_t size_ = 0;
 };
 

@@ -390,6 +390,12 @@ Tensor Transformer::evaluation_best(int64_t tokens) const {
     return evaluation_.head.best.first(tokens);
 }
 
+std::vector<ParamRef> Transformer::products() const {
+    std::vector<ParamRef> all = table_.products();
+    if (config_.head.tied) all.push_back(embedding_);
+    return all;
+}
+
 double Transformer::evaluation_flops_per_token(int64_t length) const {
     double flops = 0;
     for (const Param& p : table_.params()) {

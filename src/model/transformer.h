@@ -32,6 +32,8 @@ class Transformer {
 
     const ModelConfig& config() const { return config_; }
     const ParamTable& params() const { return table_; }
+    // The matrices that a pass multiplies with: those of the table, and a tied embedding.
+    std::vector<ParamRef> products() const;
     const std::vector<Segment>& segments() const { return segments_; }
 
     // Reserves the tables and other memory that lives between calls. After arena.commit(),

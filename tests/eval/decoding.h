@@ -17,6 +17,7 @@
 
 #include "eval/decoder.h"
 #include "mixers/latent.h"
+#include "model/held_weights.h"
 #include "model/fixture.h"
 #include "model/gradient_check.h"
 
@@ -25,6 +26,7 @@ namespace longreach::test {
 struct Text {
     int64_t sequences = 2, prompt = 5, room = 16;
     model::PostHocConfig post_hoc{};
+    bool hold = true;  // the weights a second time, as generation does
 };
 
 // Everything that decoding needs, with the weights of a fixture.
@@ -39,10 +41,12 @@ class DecoderBench {
         weights_ = model::plan_weights(arena_, model_.params());
         model_.plan_tables(arena_);
         decoder_.plan(arena_, *ops_);
+        if (text.hold) held_.plan(arena_, *ops_, weights_, model_.products());
         arena_.commit();
         model_.fill_tables(*ops_);
         ops_->upload(weights_.flat, host_weights.data());
         weights_.round(*ops_);
+        held_.fill(*ops_);
     }
     const std::vector<int32_t>& prefill(const std::vector<int32_t>& tokens, int64_t sequences) {
         return decoder_.prefill(*ops_, weights_, tokens, sequences);
@@ -58,6 +62,7 @@ class DecoderBench {
     model::Transformer model_;
     eval::Decoder decoder_;
     model::FlatParams weights_;
+    model::HeldWeights held_;
 };
 
 struct DecodingOutcome {

@@ -272,7 +272,8 @@ TEST_CASE("a result larger than the caches has the bits of its rows computed in 
     if (const auto ops = bf16_ops(3)) compare(*ops);
 }
 
-TEST_CASE("a row of a product has the same bits alone, with a few others and with many") {
+TEST_CASE(
+    "a row of a product has the same bits alone, with a few others and with many, of a held matrix too") {
     // Parts of a panel and of a vector along k, several blocks of k, more than one turn of a thread.
     for (const auto& [n, k] : {std::pair{1, 5}, {33, 77}, {70, 600}, {390, 1030}}) {
         CAPTURE(n);
@@ -288,16 +289,37 @@ TEST_CASE("a row of a product has the same bits alone, with a few others and wit
         const auto compare = [&](Ops& ops) {
             Floats sums = old, squares(s.m, s.n, s.n + 5);
             products(ops, sums, squares, 0, s.m);
-            for (const int64_t together : {1, 2, 3, 4, 5, 8, 16}) {
-                CAPTURE(together);
-                Floats some_sums = old, some_squares(s.m, s.n, s.n + 5);
-                for (int64_t first = 0; first < s.m; first += together)
-                    products(ops, some_sums, some_squares, first, std::min(together, s.m - first));
-                CHECK(some_sums.guards_intact());
-                CHECK(some_squares.guards_intact());
-                CHECK(same_bits(some_sums, sums));
-                CHECK(same_bits(some_squares, squares));
+            const int64_t floats = ops.held_floats(in.w.tensor());
+            Floats panels(1, std::max<int64_t>(floats, 1));
+            for (const bool held : {false, true}) {
+                CAPTURE(held);
+                if (held && floats == 0) continue;
+                if (held) ops.fill_held(panels.vector(), in.w.tensor());
+                if (held) ops.hold(in.w.tensor(), panels.vector());
+                for (const int64_t together : {1, 2, 3, 4, 5, 8, 16}) {
+                    CAPTURE(together);
+                    Floats some_sums = old, some_squares(s.m, s.n, s.n + 5);
+                    for (int64_t first = 0; first < s.m; first += together)
+                        products(ops, some_sums, some_squares, first, std::min(together, s.m - first));
+                    CHECK(some_sums.guards_intact());
+                    CHECK(some_squares.guards_intact());
+                    CHECK(same_bits(some_sums, sums));
+                    CHECK(same_bits(some_squares, squares));
+                }
             }
+            CHECK(panels.guards_intact());
+            // What is held is read, another matrix at the same place is not mistaken for it, and it can be let go.
+            for (int64_t i = 0; i < floats; ++i) panels[i] = 0;
+            const auto is_zero = [&](int64_t outputs) {
+                Floats y(1, outputs);
+                ops.linear(y.tensor(), in.x.tensor().row_range(0, 1), in.w.tensor().row_range(0, outputs),
+                           Write::set);
+                return y.at(0, 0) == 0;
+            };
+            CHECK(is_zero(n) == (floats > 0));
+            if (n > 1) CHECK_FALSE(is_zero(n - 1));
+            ops.hold(in.w.tensor(), Tensor());
+            CHECK_FALSE(is_zero(n));
         };
         for_each_isa(compare, 3);
         for (const char* isa : bf16_sets()) compare(*bf16_ops(3, isa));
