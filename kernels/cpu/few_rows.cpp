@@ -68,18 +68,23 @@ void multiply_held(Pool& pool, const MatrixProduct& p, const float* panels, Scra
     pool.run((p.n + cols - 1) / cols, [&](int64_t turn, int thread) {
         [[maybe_unused]] const typename Core<Unit>::Ready ready;
         const int64_t end = smaller(p.n, (turn + 1) * cols);
-        for (int64_t block = 0; block < of.blocks.count; ++block) {
-            const int64_t k_begin = block * of.blocks.length, k_count = of.blocks.length_of(block, p.k);
-            const Left x = left_side<Unit>(scratch_of(thread), p.a, k_begin, k_count, 0, p.m, panel_cols);
-            for (int64_t col = turn * cols; col < end; col += panel_cols) {
-                const float* panel = panels + of.at(col, k_begin);
-                multiply_left_panel<Unit>(
-                    x, panel, units_of<Unit>(k_count), p.m,
-                    writer_at(p, 0, col, block == 0 ? p.beta : 1.0f, block == of.blocks.count - 1),
-                    [=](int64_t) {
-                        return Ahead{panel + units_ahead * panel_cols, panel_cols};
-                    });
-            }
+        for (int64_t first = 0; first < of.blocks.count; first += most_blocks) {
+            const int64_t last = smaller(of.blocks.count, first + most_blocks);
+            Left x[most_blocks];
+            float* left = scratch_of(thread);
+            for (int64_t block = first; block < last; ++block, left += most_few_rows * left_stride)
+                x[block - first] = left_side<Unit>(left, p.a, block * of.blocks.length,
+                                                   of.blocks.length_of(block, p.k), 0, p.m, panel_cols);
+            for (int64_t col = turn * cols; col < end; col += panel_cols)
+                for (int64_t block = first; block < last; ++block) {
+                    const float* panel = panels + of.at(col, block * of.blocks.length);
+                    multiply_left_panel<Unit>(
+                        x[block - first], panel, units_of<Unit>(of.blocks.length_of(block, p.k)), p.m,
+                        writer_at(p, 0, col, block == 0 ? p.beta : 1.0f, block == of.blocks.count - 1),
+                        [=](int64_t) {
+                            return Ahead{panel + units_ahead * panel_cols, panel_cols};
+                        });
+                }
         }
     });
 }
