@@ -1,9 +1,10 @@
 """Runs longreach and the PyTorch peer in turns on one model and prints their training throughput.
 
-Called by `tools/peers/compare`. All programs stay alive, compiled and warmed up, and take short turns in an order that
-changes (A B C, then B C A, ...): the speed of a shared machine changes within seconds, and short turns share it. A
-ratio is the median of the rounds' ratios. Its interval holds the median of the ratios that such rounds have, with a
-probability of 95%, whatever their distribution is: it ends at two of the sorted ratios.
+Called by `tools/peers/compare`; `tools/contention` imports it, from a Python that may have no PyTorch. All programs stay
+alive, compiled and warmed up, and take short turns in an order that changes (A B C, then B C A, ...): the speed of a
+shared machine changes within seconds, and short turns share it. A ratio is the median of the rounds' ratios. Its interval
+holds the median of the ratios that such rounds have, with a probability of 95%, whatever their distribution is: it ends
+at two of the sorted ratios.
 """
 
 import argparse
@@ -21,10 +22,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-
 HERE = Path(__file__).resolve().parent
 LONGREACH = "longreach"
+FORMS = {"eager": [], "compile": ["--compile"]}  # of the PyTorch peer
 PAUSE = 0.5  # seconds between turns: threads of the last program stop spinning
 
 
@@ -74,6 +74,7 @@ class Case:
     context: int
     precision: str
     args: argparse.Namespace
+    python: str = sys.executable  # one that has PyTorch
 
     def longreach(self, *options: str) -> list[str]:
         settings = {
@@ -88,7 +89,7 @@ class Case:
         return command
 
     def torch(self, *options: str) -> list[str]:
-        command = [sys.executable, str(HERE / "torch_train.py"), str(self.config), "--random-tokens"]
+        command = [self.python, str(HERE / "torch_train.py"), str(self.config), "--random-tokens"]
         command += ["--on-request", "--context", str(self.context), "--precision", self.precision]
         command += ["--threads", str(self.args.threads), "--step-tokens", str(self.args.tokens)]
         return [*command, "--steps", str(self.args.steps), *options]
@@ -106,14 +107,20 @@ def mkl_shim(folder: str) -> dict[str, str]:
     return {"LD_PRELOAD": f"{library} {os.environ.get('LD_PRELOAD', '')}".strip()}
 
 
+def start_longreach(case: Case, name: str = LONGREACH) -> Program:
+    return Program(name, case.longreach("--steps", str(case.args.steps), "--on-request"), {})
+
+
+def start_torch(case: Case, form: str, shim: dict[str, str]) -> Program:
+    name = f"torch {form}, MKL with AVX-512" if shim else f"torch {form}"
+    return Program(name, case.torch(*FORMS[form]), shim)
+
+
 def start(case: Case, shim: dict[str, str]) -> list[Program]:
     print(f"{case.config.stem}, context {case.context}, {case.precision}: starting", file=sys.stderr)
-    command = case.longreach("--steps", str(case.args.steps), "--on-request")
-    programs = [Program(LONGREACH, command, {})]
-    for kind, flags in (("eager", []), ("compile", ["--compile"])):
-        programs.append(Program(f"torch {kind}", case.torch(*flags), {}))
-        if shim:
-            programs.append(Program(f"torch {kind}, MKL with AVX-512", case.torch(*flags), shim))
+    programs = [start_longreach(case)]
+    for form in FORMS:
+        programs += [start_torch(case, form, environment) for environment in ([{}, shim] if shim else [{}])]
     return programs
 
 
@@ -170,6 +177,11 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
+def torch_version(python: str = sys.executable) -> str:
+    command = [python, "-c", "import torch; print(torch.__version__)"]
+    return subprocess.check_output(command, text=True).strip()
+
+
 def percents(line: str) -> int:
     return sum(int(number) for number in re.findall(r"(\d+)%", line))
 
@@ -214,7 +226,7 @@ def main() -> int:
             for precision in args.precisions.split(","):
                 for context in args.contexts:
                     results.append(measure(Case(Path(config), context, precision, args), shim))
-    print(f"{cpu_name()}, {args.threads} threads; {args.tokens} tokens per step; PyTorch {torch.__version__}")
+    print(f"{cpu_name()}, {args.threads} threads; {args.tokens} tokens per step; PyTorch {torch_version()}")
     print(f"{args.rounds} rounds, {args.steps} timed steps per turn; load {load_before} before")
     for r in results:
         of = f"{r.case.config.stem}, {r.case.context}, {r.case.precision}"
