@@ -215,6 +215,22 @@ eval::EvalRequest losses_request(const EvalOptions& options, const OpenedModel& 
     return request;
 }
 
+// The results, to --out and under the label, and there what was asked for.
+void write_out(const EvalOptions& options, OpenedModel& opened, const std::vector<Scored>& scored,
+               const std::vector<measure::TaskRow>& tasks) {
+    for (const std::string& directory : {options.out, opened.directory})
+        if (!directory.empty()) write_results(directory, scored, tasks, opened.checkpoint.step);
+    std::vector<std::string> names;
+    for (size_t i = 0; i < tasks.size(); ++i)
+        if (i == 0 || tasks[i].task != tasks[i - 1].task) names.push_back(tasks[i].task);
+    std::vector<std::string> sets;
+    for (const Scored& s : scored)
+        if (!s.set.name.empty()) sets.push_back(s.set.name);
+    if (!opened.directory.empty())
+        opened.write_request(opened.experiment.eval.lengths, opened.experiment.eval.final_tokens, names,
+                             scored.empty() ? nullptr : &scored[0].tokens, sets, false);
+}
+
 ExitCode evaluate(const EvalOptions& options) {
     require(options.asks() == !options.questions.empty(), ExitCode::usage,
             "--tasks qa and --questions FILE go together");
@@ -305,17 +321,7 @@ ExitCode evaluate(const EvalOptions& options) {
         print_tasks(console, options, rows);
         tasks.insert(tasks.end(), rows.begin(), rows.end());
     }
-    for (const std::string& directory : {options.out, opened.directory})
-        if (!directory.empty()) write_results(directory, scored, tasks, opened.checkpoint.step);
-    std::vector<std::string> names;
-    for (size_t i = 0; i < tasks.size(); ++i)
-        if (i == 0 || tasks[i].task != tasks[i - 1].task) names.push_back(tasks[i].task);
-    std::vector<std::string> sets;
-    for (const Scored& s : scored)
-        if (!s.set.name.empty()) sets.push_back(s.set.name);
-    if (!opened.directory.empty())
-        opened.write_request(experiment.eval.lengths, experiment.eval.final_tokens, names,
-                             scored.empty() ? nullptr : &scored[0].tokens, sets, false);
+    write_out(options, opened, scored, tasks);
     console.line(fmt::format("peak memory of the process: {}", human_bytes(train::peak_resident_bytes())));
     return ExitCode::ok;
 }
