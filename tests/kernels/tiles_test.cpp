@@ -1,4 +1,4 @@
-// Products of bf16 in the tiles of AMX, whose instructions are simulated (simulated_tiles.h): gemm.cpp and the sources of
+// Products of bf16 in the tiles of AMX, whose instructions are simulated (simulated_tiles.h): gemm.cpp, few_rows.cpp and the sources of
 // attention, compiled with them, against double and against the same sources in vectors. This program says that its CPU has
 // AMX, so that the cases that it also has, of gemm_test.cpp, delta_test.cpp, optimizer_test.cpp, attention_variants_test.cpp
 // and stick_breaking_test.cpp, take tiles too.
