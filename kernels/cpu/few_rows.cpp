@@ -16,12 +16,17 @@
 
 namespace {
 
+// Columns of a turn.
+int64_t turn_cols(const MatrixProduct& p) {
+    const int64_t weights = few_rows_turn / larger(1, p.m / rows_in_place);
+    return larger(1, weights / p.k / panel_cols) * panel_cols;
+}
+
 // Each turn packs panels of its own, for a few rows none; a thread's panel stays in L1.
 template <class Unit, class Scratch>
 void multiply_from_rows(Pool& pool, const MatrixProduct& p, Scratch scratch_of) {
     const Blocks blocks = Blocks::of<Unit>(p.k);
-    const int64_t weights = few_rows_turn / larger(1, p.m / rows_in_place);
-    const int64_t cols = larger(1, weights / p.k / panel_cols) * panel_cols;
+    const int64_t cols = turn_cols(p);
     pool.run((p.n + cols - 1) / cols, [&](int64_t turn, int thread) {
         float *own_left = scratch_of(thread), *panel = own_left + left_floats;
         for (int64_t col = turn * cols; col < smaller(p.n, (turn + 1) * cols); col += panel_cols) {
@@ -63,8 +68,7 @@ struct Panels {
 template <class Unit, class Scratch>
 void multiply_held(Pool& pool, const MatrixProduct& p, const float* panels, Scratch scratch_of) {
     const Panels<Unit> of(p.k);
-    const int64_t weights = few_rows_turn / larger(1, p.m / rows_in_place);
-    const int64_t cols = larger(1, weights / p.k / panel_cols) * panel_cols;
+    const int64_t cols = turn_cols(p);
     pool.run((p.n + cols - 1) / cols, [&](int64_t turn, int thread) {
         [[maybe_unused]] const typename Core<Unit>::Ready ready;
         const int64_t end = smaller(p.n, (turn + 1) * cols);

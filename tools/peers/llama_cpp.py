@@ -5,14 +5,15 @@
                              [--depths 128,2048] [--prompts 512] [--tokens 64] [--threads 1,2] [--rounds 7]
 
 Each RUN is a model of the form Llama. It is exported, and written as a GGUF file without a tokenizer, with weights in f32 (fp32)
-or bf16. llama-bench keeps keys and values in f16, and has no choice of f32; longreach keeps them in f32. DIRECTORY
-has llama-bench, as `cmake --build` of llama.cpp makes it; PyPI has its source in llama-cpp-python. Needs the package gguf.
+or bf16. llama-bench keeps keys and values in f16, and has no choice of f32; longreach keeps them in the precision of the model.
+DIRECTORY has llama-bench, as `cmake --build` of llama.cpp makes it; PyPI has its source in llama-cpp-python. Needs the package
+gguf.
 
-The programs take turns, for `--rounds` rounds. llama-bench generates `--tokens` tokens after a text of so many as `--depths`
-says, and reads a text of `--prompts` tokens; it chooses no token. Of longreach a server with the same number of threads does
-the same: the time of an answer of `--tokens` + 1 tokens less that of one token, to a prompt that it has read before; and the
-time of one token after a new prompt. A ratio is longreach's rate over llama.cpp's in the same round: the median of the
-rounds, with an interval of 95% for it.
+The programs take turns, for `--rounds` rounds. llama-bench continues a text of `--depths` tokens by `--tokens` tokens, and reads
+a text of `--prompts` tokens; it chooses no token. A longreach server with the same number of threads does the same. Its time
+for `--tokens` tokens is that of an answer with one token more, less that of an answer with one token, to a prompt that it has
+read before; its time for a prompt is that of an answer with one token to a new prompt. A ratio is longreach's rate over
+llama.cpp's in the same round: the median of the rounds, with an interval of 95% for it.
 """
 from __future__ import annotations
 
