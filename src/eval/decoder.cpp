@@ -14,21 +14,48 @@ void Decoder::plan(model::Arena& arena, Ops& ops) {
 }
 
 const std::vector<int32_t>& Decoder::prefill(Ops& ops, const model::FlatParams& weights,
-                                             const std::vector<int32_t>& tokens, int64_t sequences) {
+                                             const std::vector<int32_t>& tokens, int64_t prompts,
+                                             std::vector<int64_t> prompt_of) {
     const int64_t count = static_cast<int64_t>(tokens.size());
-    check(sequences >= 1 && sequences <= size_.sequences && count > 0 && count % sequences == 0 &&
-              count / sequences <= size_.prompt && count <= size_.pass_tokens(),
-          "{} tokens for {} prompts of at most {}, {} together", count, sequences, size_.prompt,
+    check(prompts >= 1 && prompts <= size_.sequences && count > 0 && count % prompts == 0 &&
+              count / prompts <= size_.prompt && count <= size_.pass_tokens(),
+          "{} tokens for {} prompts of at most {}, {} together", count, prompts, size_.prompt,
           size_.pass_tokens());
-    sequences_ = sequences;
+    sequences_ = prompts;
     position_ = 0;
-    return pass(ops, weights, tokens, count / sequences);
+    prompt_of_.clear();
+    pass(ops, weights, tokens, count / prompts);
+    if (prompt_of.empty()) return best_;
+    const int64_t texts = static_cast<int64_t>(prompt_of.size());
+    check(texts <= size_.sequences, "{} texts of {}", texts, size_.sequences);
+    // From the last on, so that a prompt is read before its place gets another one.
+    for (int64_t b = texts - 1; b >= 0; --b) {
+        const int64_t from = prompt_of[static_cast<size_t>(b)];
+        check(from >= 0 && from <= b && from < prompts, "text {} continues prompt {} of {}", b, from,
+              prompts);
+        if (from != b) generator_.copy_text(ops, b, from);
+    }
+    sequences_ = texts;
+    prompt_of_ = std::move(prompt_of);
+    best_ = of_texts(best_, 1);
+    return best_;
+}
+
+// Of the rows of a pass, those that the texts continue.
+template <class T>
+std::vector<T> Decoder::of_texts(std::vector<T> rows, int64_t width) const {
+    if (prompt_of_.empty()) return rows;
+    std::vector<T> out;
+    for (const int64_t p : prompt_of_)
+        out.insert(out.end(), rows.begin() + p * width, rows.begin() + (p + 1) * width);
+    return out;
 }
 
 const std::vector<int32_t>& Decoder::step(Ops& ops, const model::FlatParams& weights,
                                           const std::vector<int32_t>& tokens) {
     check(position_ > 0 && static_cast<int64_t>(tokens.size()) == sequences_, "{} tokens for {} texts",
           tokens.size(), sequences_);
+    prompt_of_.clear();
     return pass(ops, weights, tokens, 1);
 }
 
@@ -52,12 +79,14 @@ const std::vector<int32_t>& Decoder::pass(Ops& ops, const model::FlatParams& wei
 }
 
 std::vector<float> Decoder::logits(Ops& ops) const {
-    const Tensor logits = logits_.first_rows(sequences_);
-    ops.copy(logits, generator_.logits(sequences_));
+    const int64_t rows =
+        prompt_of_.empty() ? sequences_ : *std::max_element(prompt_of_.begin(), prompt_of_.end()) + 1;
+    const Tensor logits = logits_.first_rows(rows);
+    ops.copy(logits, generator_.logits(rows));
     std::vector<float> host(static_cast<size_t>(logits.count()));
     ops.download(host.data(), logits);
     for (float& x : host) x = static_cast<float>(model_.capped_logit(double{x}));
-    return host;
+    return of_texts(std::move(host), model_.config().vocab_size);
 }
 
 int32_t sample_token(const float* logits, int64_t vocabulary, double temperature, int64_t top, double uniform,

@@ -32,9 +32,11 @@ class Decoder {
     void plan(model::Arena& arena, Ops& ops);
 
     // Starts new texts from prompts of equal length, tokens [B P], at most as
-    // many as planned. Returns the most likely next token of each sequence.
+    // many as planned. Returns the most likely next token of each text.
+    // prompt_of: for each text the prompt that it continues, prompt_of[b] <= b; empty: each its own.
     const std::vector<int32_t>& prefill(Ops& ops, const model::FlatParams& weights,
-                                        const std::vector<int32_t>& tokens, int64_t sequences);
+                                        const std::vector<int32_t>& tokens, int64_t prompts,
+                                        std::vector<int64_t> prompt_of = {});
     // Appends a token [B] to each text. Returns the most likely next ones.
     const std::vector<int32_t>& step(Ops& ops, const model::FlatParams& weights,
                                      const std::vector<int32_t>& tokens);
@@ -50,6 +52,8 @@ class Decoder {
   private:
     const std::vector<int32_t>& pass(Ops& ops, const model::FlatParams& weights,
                                      const std::vector<int32_t>& tokens, int64_t length);
+    template <class T>
+    std::vector<T> of_texts(std::vector<T> rows, int64_t width) const;
 
     model::Transformer& model_;
     model::Generator generator_;
@@ -57,6 +61,8 @@ class Decoder {
     model::DeviceBatch batch_;
     Tensor logits_;  // f32 [B V]
     int64_t sequences_ = 0, position_ = 0;
+    std::vector<int64_t>
+        prompt_of_;  // after prefill(), of texts that share prompts: the rows of the last pass
     std::vector<int32_t> best_;
 };
 

@@ -131,21 +131,19 @@ AttentionSpec AttentionLayer::spec(StepContext& run, const Saved& saved, const T
     return spec;
 }
 
-void AttentionLayer::plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
-                                   const Generation& size) const {
+void AttentionLayer::plan_kept(Memory& memory, KeptTexts& kept, const std::string& name) const {
     Saved& saved = static_cast<Saved&>(memory);
-    const int64_t room = size.room;
-    saved.kept_sums = score_.plan_cache(arena, name, sequences, room, saved.score_rows);
-    saved.kept_steps = rotation_.plan_cache(arena, name, sequences, room);
-    saved.kept_fading = fading_.plan_cache(arena, name, sequences, room);
-    if (size.piece > 0) {
-        saved.piece_keys.plan(arena, name + "keys", value_width(), reach(), size);
-        saved.piece_values.plan(arena, name + "values", value_width(), reach(), size);
-        if (saved.far_keys) saved.piece_far_keys.plan(arena, name + "far_keys", value_width(), reach(), size);
-        return source_->plan_pieces(*saved.source, arena, name);
+    saved.kept_sums = score_.plan_kept(kept, name, saved.score_rows);
+    saved.kept_steps = rotation_.plan_kept(kept, name);
+    saved.kept_fading = fading_.plan_kept(kept, name);
+    if (kept.size().piece > 0) {
+        saved.piece_keys.plan(kept, name + "keys", value_width(), reach());
+        saved.piece_values.plan(kept, name + "values", value_width(), reach());
+        if (saved.far_keys) saved.piece_far_keys.plan(kept, name + "far_keys", value_width(), reach());
+        return source_->plan_pieces(*saved.source, kept, name);
     }
-    if (saved.index_chooses) saved.kept_index_keys = index_.plan_cache(arena, name, sequences, room);
-    source_->plan_decoding(*saved.source, arena, name, sequences, room, bool(saved.far_keys));
+    if (saved.index_chooses) saved.kept_index_keys = index_.plan_kept(kept, name);
+    source_->plan_kept(*saved.source, kept, name, bool(saved.far_keys));
 }
 
 void AttentionLayer::attend_piece(StepContext& run, const Saved& saved, const Qkv& in,

@@ -51,7 +51,7 @@ class AttentionLayer : public AttentionMixer {
         ScoreLaw::Cache kept_sums, kept_steps, kept_fading;
         PieceRows piece_keys, piece_values, piece_far_keys;  // of an evaluation in pieces
         bool index_chooses = false;                          // keys, in evaluations
-        Tensor kept_index_keys;                              // KeyIndex::plan_cache, if it does
+        Tensor kept_index_keys;                              // KeyIndex::plan_kept, if it does
     };
 
     // source: whose matrices are in the table.
@@ -60,8 +60,7 @@ class AttentionLayer : public AttentionMixer {
 
     std::unique_ptr<Memory> plan(Arena& arena, const std::string& name, const PassPlan& size) const override;
     void plan_workspace(Memory& memory, Arena& arena, Ops& ops, const PassPlan& size) const override;
-    void plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
-                       const Generation& size) const override;
+    void plan_kept(Memory& memory, KeptTexts& kept, const std::string& name) const override;
     void forward(StepContext& run, const Memory& memory, Tensor y, Write write, const Tensor& xn,
                  const SharedValues& shared) const override;
     void backward(StepContext& run, Tensor dxn, const Tensor& dy, const Memory& memory, const Tensor& xn,

@@ -34,9 +34,8 @@ ChannelFading::Buffers ChannelFading::plan_buffers(Arena& arena, const PassPlan&
     return b;
 }
 
-ScoreLaw::Cache ChannelFading::plan_cache(Arena& arena, const std::string& name, int64_t sequences,
-                                          int64_t room) const {
-    return *this ? sums_->plan_cache(arena, name + "fading.", sequences, room, sum_rows) : ScoreLaw::Cache();
+ScoreLaw::Cache ChannelFading::plan_kept(KeptTexts& kept, const std::string& name) const {
+    return *this ? sums_->plan_kept(kept, name + "fading.", sum_rows) : ScoreLaw::Cache();
 }
 
 void ChannelFading::apply(AttentionSpec& spec, StepContext& run, const Memory& memory, const Tensor& xn,

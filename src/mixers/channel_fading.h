@@ -30,7 +30,7 @@ class ChannelFading {
 
     Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
     Buffers plan_buffers(Arena& arena, const PassPlan& size, const AttentionSpec& shape) const;
-    ScoreLaw::Cache plan_cache(Arena& arena, const std::string& name, int64_t sequences, int64_t room) const;
+    ScoreLaw::Cache plan_kept(KeptTexts& kept, const std::string& name) const;
 
     // Completes the spec of a pass. The forward pass fills `saved`, the backward pass finds it filled.
     void apply(AttentionSpec& spec, StepContext& run, const Memory& memory, const Tensor& xn,

@@ -268,15 +268,14 @@ void DeltaLayer::plan_workspace(Memory& memory, Arena& arena, Ops& ops, const Pa
     if (by_channel_) w.dhidden = arena.activation("dhidden", {tokens, std::max(key_dim_, value_dim_)});
 }
 
-void DeltaLayer::plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
-                               const Generation&) const {
+void DeltaLayer::plan_kept(Memory& memory, KeptTexts& kept, const std::string& name) const {
     Cache& cache = static_cast<Saved&>(memory).cache;
     if (conv_) {
-        const int64_t rows = sequences * conv_size_;
-        cache.recent = arena.activation(name + "recent", {rows, total_width()});
-        cache.convolved = arena.activation(name + "convolved", {rows, total_width()});
+        cache.recent = kept.recent(name + "recent", conv_size_, total_width());
+        cache.convolved =
+            kept.arena().activation(name + "convolved", {kept.texts() * conv_size_, total_width()});
     }
-    cache.state = arena.reserve(name + "state", DType::f32, {sequences * heads_, key_dim_ * value_dim_});
+    cache.state = kept.rows(name + "state", DType::f32, heads_, key_dim_ * value_dim_);
 }
 
 HeadSpec DeltaLayer::unit_heads(int64_t length) const {

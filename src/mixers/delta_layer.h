@@ -90,8 +90,7 @@ class DeltaLayer : public Mixer {
 
     std::unique_ptr<Memory> plan(Arena& arena, const std::string& name, const PassPlan& size) const override;
     void plan_workspace(Memory& memory, Arena& arena, Ops& ops, const PassPlan& size) const override;
-    void plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
-                       const Generation& size) const override;
+    void plan_kept(Memory& memory, KeptTexts& kept, const std::string& name) const override;
     void forward(StepContext& run, const Memory& memory, Tensor y, Write write, const Tensor& xn,
                  const SharedValues& shared) const override;
     void backward(StepContext& run, Tensor dxn, const Tensor& dy, const Memory& memory, const Tensor& xn,

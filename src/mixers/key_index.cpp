@@ -32,8 +32,8 @@ KeyIndex::Workspace KeyIndex::plan_workspace(Arena& arena, int64_t tokens, bool 
     return w;
 }
 
-Tensor KeyIndex::plan_cache(Arena& arena, const std::string& name, int64_t sequences, int64_t room) const {
-    return arena.reserve(name + "index_keys", DType::f32, {sequences * room, head_dim_});
+Tensor KeyIndex::plan_kept(KeptTexts& kept, const std::string& name) const {
+    return kept.rows(name + "index_keys", DType::f32, kept.size().room, head_dim_);
 }
 
 IndexScores KeyIndex::scores(const Tensor& projected) const {

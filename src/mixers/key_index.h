@@ -9,9 +9,9 @@
 // weights are trained as without one, bit for bit unless gradients are clipped by their norm.
 #pragma once
 
-#include "model/arena.h"
 #include "model/layout_rules.h"
 #include "model/model_config.h"
+#include "model/recent_rows.h"
 #include "model/step_context.h"
 #include "model/tables.h"
 
@@ -34,7 +34,7 @@ class KeyIndex {
     explicit operator bool() const { return static_cast<bool>(weight_); }
 
     Workspace plan_workspace(Arena& arena, int64_t tokens, bool training) const;
-    Tensor plan_cache(Arena& arena, const std::string& name, int64_t sequences, int64_t room) const;
+    Tensor plan_kept(KeptTexts& kept, const std::string& name) const;
 
     // I of the pass; in a decoding step of its queries and of all keys before them.
     IndexScores forward(StepContext& run, const Workspace& workspace, const Tensor& cache, const Tensor& xn,

@@ -63,15 +63,17 @@ void Latent::plan_workspace(QkvSource::Memory& memory, Arena& arena, int64_t tok
     m.dof_queries = rows("dquery_latent", queries_);
 }
 
-void Latent::plan_decoding(QkvSource::Memory& memory, Arena& arena, const std::string& name,
-                           int64_t sequences, int64_t room, bool far) const {
+void Latent::plan_kept(QkvSource::Memory& memory, KeptTexts& texts, const std::string& name, bool far) const {
     Memory& m = static_cast<Memory&>(memory);
-    m.rows = arena.cached(name + "latents", {sequences * room, kept()});
-    m.latent_queries = arena.activation(name + "latent_queries", {sequences, heads_ * kept()});
-    m.gathered = arena.activation(name + "latent_outputs", {sequences, heads_ * kept()});
+    const auto by_head = [&](const char* what) {
+        return texts.arena().activation(name + what, {texts.texts(), heads_ * kept()});
+    };
+    m.rows = texts.positions(name + "latents", kept());
+    m.latent_queries = by_head("latent_queries");
+    m.gathered = by_head("latent_outputs");
     if (!far) return;
-    m.far_rows = arena.cached(name + "far_latents", {sequences * room, kept()});
-    m.far_queries = arena.activation(name + "far_latent_queries", {sequences, heads_ * kept()});
+    m.far_rows = texts.positions(name + "far_latents", kept());
+    m.far_queries = by_head("far_latent_queries");
 }
 
 void Latent::forward(StepContext& run, const QkvSource::Memory& memory, const Tensor& qkv,

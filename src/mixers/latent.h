@@ -62,8 +62,8 @@ class Latent : public QkvSource {
                                             int64_t tokens) const override;
     void plan_workspace(QkvSource::Memory& memory, Arena& arena, int64_t tokens,
                         bool training) const override;
-    void plan_decoding(QkvSource::Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
-                       int64_t room, bool far) const override;
+    void plan_kept(QkvSource::Memory& memory, KeptTexts& kept, const std::string& name,
+                   bool far) const override;
 
     // In a decoding step queries alone.
     void forward(StepContext& run, const QkvSource::Memory& memory, const Tensor& qkv,

@@ -14,12 +14,12 @@ void QkvHeads::plan_heads(Memory& memory, Arena& arena, const std::string& name,
     memory.keys = keys_.plan(arena, name + "keys", tokens);
 }
 
-void QkvHeads::plan_decoding(QkvSource::Memory& memory, Arena& arena, const std::string& name,
-                             int64_t sequences, int64_t room, bool far) const {
+void QkvHeads::plan_kept(QkvSource::Memory& memory, KeptTexts& kept, const std::string& name,
+                         bool far) const {
     Memory& m = static_cast<Memory&>(memory);
-    m.kept_keys = arena.cached(name + "keys", {sequences * room, value_width()});
-    m.kept_values = arena.cached(name + "values", {sequences * room, value_width()});
-    if (far) m.kept_far_keys = arena.cached(name + "far_keys", {sequences * room, value_width()});
+    m.kept_keys = kept.positions(name + "keys", value_width());
+    m.kept_values = kept.positions(name + "values", value_width());
+    if (far) m.kept_far_keys = kept.positions(name + "far_keys", value_width());
 }
 
 void QkvHeads::turn(StepContext& run, const QkvSource::Memory& memory, const Tensor& q, const Tensor& k,

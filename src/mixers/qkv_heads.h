@@ -19,8 +19,8 @@ class QkvHeads : public QkvSource {
         return {qkv.col_range(0, q), qkv.col_range(q, v), qkv.col_range(q + v, v)};
     }
     double base(double given) const override { return given / queries_.length() / keys_.length(); }
-    void plan_decoding(QkvSource::Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
-                       int64_t room, bool far) const override;
+    void plan_kept(QkvSource::Memory& memory, KeptTexts& kept, const std::string& name,
+                   bool far) const override;
     void turn(StepContext& run, const QkvSource::Memory& memory, const Tensor& q, const Tensor& k,
               const LayerTables& tables, bool far) const override;
     void keep(StepContext& run, const QkvSource::Memory& memory, const Tensor& k, const Tensor& v,

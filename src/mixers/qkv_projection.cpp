@@ -57,16 +57,18 @@ void QkvProjection::plan_workspace(QkvSource::Memory& memory, Arena& arena, int6
     static_cast<Memory&>(memory).dprojected = arena.activation("dprojected", {tokens, total_width()});
 }
 
-void QkvProjection::plan_decoding(QkvSource::Memory& memory, Arena& arena, const std::string& name,
-                                  int64_t sequences, int64_t room, bool far) const {
-    QkvHeads::plan_decoding(memory, arena, name, sequences, room, far);
-    if (convolves()) plan_recent(static_cast<Memory&>(memory), arena, name, sequences);
+void QkvProjection::plan_kept(QkvSource::Memory& memory, KeptTexts& kept, const std::string& name,
+                              bool far) const {
+    QkvHeads::plan_kept(memory, kept, name, far);
+    plan_pieces(memory, kept, name);
 }
 
-void QkvProjection::plan_recent(Memory& m, Arena& arena, const std::string& name, int64_t sequences) const {
-    const int64_t rows = sequences * config_.conv.size;
-    m.recent = arena.activation(name + "recent", {rows, total_width()});
-    m.convolved = arena.activation(name + "convolved", {rows, total_width()});
+void QkvProjection::plan_pieces(QkvSource::Memory& memory, KeptTexts& kept, const std::string& name) const {
+    if (!convolves()) return;
+    Memory& m = static_cast<Memory&>(memory);
+    const int64_t size = config_.conv.size;
+    m.recent = kept.recent(name + "recent", size, total_width());
+    m.convolved = kept.arena().activation(name + "convolved", {kept.texts() * size, total_width()});
 }
 
 void QkvProjection::add_biases_to(StepContext& run, const Tensor& projected) const {

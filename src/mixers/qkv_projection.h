@@ -25,11 +25,9 @@ class QkvProjection : public QkvHeads {
                                             int64_t tokens) const override;
     void plan_workspace(QkvSource::Memory& memory, Arena& arena, int64_t tokens,
                         bool training) const override;
-    void plan_decoding(QkvSource::Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
-                       int64_t room, bool far) const override;
-    void plan_pieces(QkvSource::Memory& memory, Arena& arena, const std::string& name) const override {
-        if (convolves()) plan_recent(static_cast<Memory&>(memory), arena, name, 1);
-    }
+    void plan_kept(QkvSource::Memory& memory, KeptTexts& kept, const std::string& name,
+                   bool far) const override;
+    void plan_pieces(QkvSource::Memory& memory, KeptTexts& kept, const std::string& name) const override;
     void forward(StepContext& run, const QkvSource::Memory& memory, const Tensor& qkv,
                  const Tensor& xn) const override;
     void backward(StepContext& run, Tensor dxn, const Tensor& dqkv, const Tensor& qkv,
@@ -40,7 +38,6 @@ class QkvProjection : public QkvHeads {
   private:
     int64_t total_width() const { return query_width() + 2 * value_width(); }
     bool convolves() const { return q_conv_ || k_conv_ || v_conv_; }
-    void plan_recent(Memory& memory, Arena& arena, const std::string& name, int64_t sequences) const;
     void add_biases_to(StepContext& run, const Tensor& projected) const;
 
     ParamRef qkv_, query_, key_;

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "model/arena.h"
 #include "model/param_table.h"
+#include "model/recent_rows.h"
 #include "model/step_context.h"
 #include "model/tables.h"
 
@@ -37,11 +37,10 @@ class QkvSource {
     virtual std::unique_ptr<Memory> plan(Arena& arena, const std::string& name, int64_t tokens) const = 0;
     virtual void plan_workspace(Memory& memory, Arena& arena, int64_t tokens, bool training) const = 0;
     // far: there may be far pairs.
-    virtual void plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
-                               int64_t room, bool far) const = 0;
+    virtual void plan_kept(Memory& memory, KeptTexts& kept, const std::string& name, bool far) const = 0;
 
     // What is kept from one piece of an evaluation to the next, besides keys and values.
-    virtual void plan_pieces(Memory& /*memory*/, Arena& /*arena*/, const std::string& /*name*/) const {}
+    virtual void plan_pieces(Memory& /*memory*/, KeptTexts& /*kept*/, const std::string& /*name*/) const {}
 
     // qkv = what xn gives, before turn().
     virtual void forward(StepContext& run, const Memory& memory, const Tensor& qkv,

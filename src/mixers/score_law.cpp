@@ -65,11 +65,10 @@ ScoreLaw::Saved ScoreLaw::plan(Arena& arena, const std::string& name, int64_t to
     return saved;
 }
 
-ScoreLaw::Cache ScoreLaw::plan_cache(Arena& arena, const std::string& name, int64_t sequences, int64_t room,
-                                     const ScoreRows& rows) const {
+ScoreLaw::Cache ScoreLaw::plan_kept(KeptTexts& kept, const std::string& name, const ScoreRows& rows) const {
     if (!rows.sums) return {};
-    return {arena.reserve(name + "term_sums_cache", DType::f64, {heads_, sequences * room}),
-            arena.reserve(name + "term_totals", DType::f64, {heads_, sequences})};
+    return {kept.columns(name + "term_sums_cache", DType::f64, heads_, kept.size().room),
+            kept.columns(name + "term_totals", DType::f64, heads_, 1)};
 }
 
 ScoreLaw::Buffers ScoreLaw::plan_buffers(Arena& arena, int64_t tokens, int64_t longest, const ScoreRows& rows,
@@ -184,8 +183,8 @@ void ScoreLaw::apply_sums(AttentionSpec& spec, StepContext& run, const ScoreTabl
                  key = part(s.key, tables.key, memory.buffers.key);
     if (run.generation != nullptr) {
         const int64_t sequences = run.batch.sequences;
-        const Tensor kept = memory.cache.sums.shaped({heads_, sequences * run.generation->room});
-        run.ops.running_sums(kept, memory.cache.total.shaped({heads_, sequences}), between, key, length,
+        const Tensor kept = memory.cache.sums.col_range(0, sequences * run.generation->room);
+        run.ops.running_sums(kept, memory.cache.total.col_range(0, sequences), between, key, length,
                              run.position());
         if (run.decoding() || run.in_pieces()) {
             spec.forget = run.decoding() ? kept : kept.col_range(0, run.position() + length);

@@ -10,8 +10,8 @@
 //                              difference of two positions of a document contains nothing of another one.
 #pragma once
 
-#include "model/arena.h"
 #include "model/attention_score.h"
+#include "model/recent_rows.h"
 #include "model/step_context.h"
 #include "model/tables.h"
 
@@ -58,8 +58,7 @@ class ScoreLaw {
     Saved plan(Arena& arena, const std::string& name, int64_t tokens, const ScoreRows& rows) const;
     Buffers plan_buffers(Arena& arena, int64_t tokens, int64_t longest, const ScoreRows& rows,
                          bool training) const;
-    Cache plan_cache(Arena& arena, const std::string& name, int64_t sequences, int64_t room,
-                     const ScoreRows& rows) const;
+    Cache plan_kept(KeptTexts& kept, const std::string& name, const ScoreRows& rows) const;
 
     // Computes x of the terms, before apply().
     void read(StepContext& run, const Saved& saved, const Tensor& xn) const;

@@ -91,22 +91,21 @@ void SimplicialLayer::plan_workspace(Memory& memory, Arena& arena, Ops&, const P
     w.dout = arena.activation("dattention", {tokens, width()});
 }
 
-void SimplicialLayer::plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
-                                    const Generation& size) const {
+void SimplicialLayer::plan_kept(Memory& memory, KeptTexts& kept, const std::string& name) const {
     Saved& s = static_cast<Saved&>(memory);
-    if (size.piece > 0) {
+    if (kept.size().piece > 0) {
         const Reach reach{.window = std::max(windows_.window, windows_.second_window)};
         for (const auto& [rows, what] : {std::pair(&s.piece_k, "keys"),
                                          {&s.piece_v, "values"},
                                          {&s.piece_k2, "keys2"},
                                          {&s.piece_v2, "values2"}})
-            rows->plan(arena, name + what, width(), reach, size);
+            rows->plan(kept, name + what, width(), reach);
         return;
     }
     SimplicialKeys& cache = s.cache;
     for (const auto& [rows, what] :
          {std::pair(&cache.k, "keys"), {&cache.v, "values"}, {&cache.k2, "keys2"}, {&cache.v2, "values2"}})
-        *rows = arena.activation(name + what, {sequences * size.room, width()});
+        *rows = kept.rows(name + what, kept.arena().traits().activations, kept.size().room, width());
 }
 
 SimplicialKeys SimplicialLayer::keys_of(const Tensor& projected) const {

@@ -29,9 +29,8 @@ ScoreLaw::Buffers TokenRotation::plan_buffers(Arena& arena, int64_t tokens, int6
     return *this ? steps_->plan_buffers(arena, tokens, longest, step_rows, training) : ScoreLaw::Buffers();
 }
 
-ScoreLaw::Cache TokenRotation::plan_cache(Arena& arena, const std::string& name, int64_t sequences,
-                                          int64_t room) const {
-    return *this ? steps_->plan_cache(arena, name + "steps.", sequences, room, step_rows) : ScoreLaw::Cache();
+ScoreLaw::Cache TokenRotation::plan_kept(KeptTexts& kept, const std::string& name) const {
+    return *this ? steps_->plan_kept(kept, name + "steps.", step_rows) : ScoreLaw::Cache();
 }
 
 HeadSpec TokenRotation::turned(const Saved& saved, int64_t tokens, int64_t heads) const {

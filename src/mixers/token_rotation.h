@@ -30,7 +30,7 @@ class TokenRotation {
 
     Saved plan(Arena& arena, const std::string& name, int64_t tokens) const;
     ScoreLaw::Buffers plan_buffers(Arena& arena, int64_t tokens, int64_t longest, bool training) const;
-    ScoreLaw::Cache plan_cache(Arena& arena, const std::string& name, int64_t sequences, int64_t room) const;
+    ScoreLaw::Cache plan_kept(KeptTexts& kept, const std::string& name) const;
 
     // In place on q [N, H d] and k [N, G d], whose heads are normed.
     void forward(StepContext& run, const Memory& memory, const Tensor& q, const Tensor& k, const Tensor& xn,

@@ -28,10 +28,6 @@ class Arena {
     Tensor activation(const std::string& name, std::initializer_list<int64_t> dims) {
         return reserve(name, traits().activations, dims);
     }
-    // The same for keys and values that a generation keeps, which attention of one query reads.
-    Tensor cached(const std::string& name, std::initializer_list<int64_t> dims) {
-        return reserve(name, traits().cached, dims);
-    }
     DeviceTraits traits() const { return ops_.traits(); }
 
     // Memory reserved after mark() may be given out again after rewind(): parts of a run that never live at

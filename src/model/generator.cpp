@@ -24,7 +24,8 @@ void Generator::plan(Arena& arena, Ops& ops, int64_t sequences, int64_t tokens, 
     last_rows_ = arena.activation("last_rows", {sequences, width});
     head_ = model_.head_->plan_rows(arena, sequences);
     arena.group("keys and values");
-    model_.plan_kept(arena, a, sequences, {.room = room});
+    kept_ = KeptTexts(arena, sequences, {.room = room});
+    model_.plan_kept(kept_, a);
 }
 
 void Generator::run(Ops& ops, const FlatParams& weights, const Batch& batch, const Generation& at) {

@@ -18,6 +18,8 @@ class Generator {
     // Runs the tokens [B T] at at.position: the prompt at 0, then one token per sequence (T = 1). If position
     // encoding depends on sequence length (Transformer::use_length), every call needs the same length.
     void run(Ops& ops, const FlatParams& weights, const Batch& batch, const Generation& at);
+    // Between two passes: text `to` becomes a copy of text `from`.
+    void copy_text(Ops& ops, int64_t to, int64_t from) const { kept_.copy(ops, to, from); }
     // In place of a generation: the logits [rows, V] at positions of the last Transformer::forward(), which keeps none.
     void plan_logits(Arena& arena, int64_t rows);
     Tensor evaluation_logits(Ops& ops, const FlatParams& weights, int64_t begin, int64_t rows);
@@ -29,6 +31,7 @@ class Generator {
     Transformer& model_;
     Transformer::Activations activations_;
     LossHead::Saved head_;
+    KeptTexts kept_;
     Tensor last_rows_;  // [B, C] the residual stream at the last positions
 };
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "model/arena.h"
+#include "model/recent_rows.h"
 #include "model/step_context.h"
 
 namespace longreach::model {
@@ -39,10 +40,8 @@ class Mixer {
                                          const PassPlan& size) const = 0;
     // Reserves what lives only inside a call; all layers of a model share this part of the memory.
     virtual void plan_workspace(Memory& memory, Arena& arena, Ops& ops, const PassPlan& size) const = 0;
-    // Reserves what is kept from one pass to the next, for sequences of up to size.room positions: keys and values, or a
-    // state of constant size.
-    virtual void plan_decoding(Memory& memory, Arena& arena, const std::string& name, int64_t sequences,
-                               const Generation& size) const = 0;
+    // Reserves what is kept from one pass to the next: keys and values, or a state of constant size.
+    virtual void plan_kept(Memory& memory, KeptTexts& kept, const std::string& name) const = 0;
 
     // y = or += mixer(xn).
     virtual void forward(StepContext& run, const Memory& memory, Tensor y, Write write, const Tensor& xn,

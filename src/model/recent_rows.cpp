@@ -4,6 +4,25 @@
 
 namespace longreach::model {
 
+Tensor KeptTexts::rows(const std::string& name, DType dtype, int64_t of_text, int64_t width) {
+    return rows_.emplace_back(arena_->reserve(name, dtype, {texts_ * of_text, width}));
+}
+
+Tensor KeptTexts::columns(const std::string& name, DType dtype, int64_t heads, int64_t of_text) {
+    return columns_.emplace_back(arena_->reserve(name, dtype, {heads, texts_ * of_text}));
+}
+
+void KeptTexts::copy(Ops& ops, int64_t to, int64_t from) const {
+    for (const Tensor& t : rows_) {
+        const int64_t count = t.rows() / texts_;
+        ops.copy(t.row_range(to * count, count), t.row_range(from * count, count));
+    }
+    for (const Tensor& t : columns_) {
+        const int64_t count = t.cols() / texts_;
+        ops.copy(t.col_range(to * count, count), t.col_range(from * count, count));
+    }
+}
+
 void keep_rows(StepContext& run, const Tensor& cache, const Tensor& rows) {
     const int64_t length = run.batch.length;
     for (int64_t b = 0; b < run.batch.sequences; ++b)
@@ -30,14 +49,14 @@ Tensor behind_recent(StepContext& run, const Tensor& buffer, const Tensor& recen
     return buffer.row_range(count - 1, n);
 }
 
-void PieceRows::plan(Arena& arena, const std::string& name, int64_t width, const Reach& reach,
-                     const Generation& size) {
+void PieceRows::plan(KeptTexts& kept, const std::string& name, int64_t width, const Reach& reach) {
+    const Generation& size = kept.size();
     most_ = size.room;
     for (const int64_t limit : {reach.window, reach.chunk})
         if (limit > 0) most_ = std::min(most_, limit - 1);
     // Kernels may begin at a multiple of a few keys.
     most_ = (most_ + 63) / 64 * 64;
-    rows_ = arena.activation(name, {std::min(most_ + size.piece, size.room), width});
+    rows_ = kept.arena().activation(name, {std::min(most_ + size.piece, size.room), width});
 }
 
 Tensor PieceRows::add(StepContext& run, const Tensor& rows) const {

@@ -144,17 +144,17 @@ void Transformer::plan_evaluation(Arena& arena, Ops& ops, const PlanSize& size, 
     a.head = head_->plan(arena, size.tokens, false);
     if (size.room == 0) return;
     arena.group("kept between pieces");
-    plan_kept(arena, a, 1, {.room = size.room, .piece = size.piece});
+    KeptTexts kept(arena, 1, {.room = size.room, .piece = size.piece});
+    plan_kept(kept, a);
 }
 
-void Transformer::plan_kept(Arena& arena, Activations& a, int64_t sequences, const Generation& size) const {
+void Transformer::plan_kept(KeptTexts& kept, Activations& a) const {
     if (smear_mix_) {
-        a.recent_embeddings = arena.activation("recent_embeddings", {2 * sequences, config_.width});
-        a.smeared = arena.activation("smeared", {2 * sequences, config_.width});
+        a.recent_embeddings = kept.recent("recent_embeddings", 2, config_.width);
+        a.smeared = kept.arena().activation("smeared", {2 * kept.texts(), config_.width});
     }
     for (size_t l = 0; l < a.blocks.size(); ++l)
-        block_at(l).mixer().plan_decoding(*a.blocks[l].mixer, arena, fmt::format("layers.{}.", l), sequences,
-                                          size);
+        block_at(l).mixer().plan_kept(*a.blocks[l].mixer, kept, fmt::format("layers.{}.", l));
 }
 
 void Transformer::plan_layers(Arena& arena, Ops& ops, Activations& a, const PlanSize& size) {

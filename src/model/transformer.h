@@ -144,7 +144,7 @@ class Transformer {
     // Plans the blocks of an evaluation or a generation, all in the same memory.
     void plan_layers(Arena& arena, Ops& ops, Activations& a, const PlanSize& size);
     // What they keep from one pass to the next.
-    void plan_kept(Arena& arena, Activations& a, int64_t sequences, const Generation& size) const;
+    void plan_kept(KeptTexts& kept, Activations& a) const;
     void embed(StepContext& run, Activations& a, Tensor x);
     // x += the learned rows of its positions, and the gradient of those rows.
     void add_positions(StepContext& run, const Tensor& x) const;

@@ -23,9 +23,25 @@ std::string spelled_out(const std::string& bytes) {
     return hex;
 }
 
-std::vector<int32_t> continued_tokens(const Text& text) {
-    return {text.prompt->tokens.begin() + text.prompt->document, text.prompt->tokens.end()};
+std::vector<int32_t> continued_tokens(const SharedPrompt& prompt) {
+    return {prompt.tokens.begin() + prompt.document, prompt.tokens.end()};
 }
+
+// The different prompts of a batch, in the order of the texts that continue them.
+struct Prompts {
+    std::vector<const SharedPrompt*> all;
+    std::vector<int64_t> of_text;
+    int64_t count() const { return static_cast<int64_t>(all.size()); }
+    void add(const SharedPrompt& prompt) {
+        of_text.push_back(place(prompt));
+        if (of_text.back() == count()) all.push_back(&prompt);
+    }
+    int64_t place(const SharedPrompt& prompt) const {
+        const auto found = std::find_if(all.begin(), all.end(),
+                                        [&](const SharedPrompt* p) { return prompt.continued_as(*p); });
+        return found - all.begin();
+    }
+};
 
 }  // namespace
 
@@ -209,15 +225,17 @@ int32_t Lane::take_token(Text& text, const float* logits) {
 
 bool Lane::begin_batch() {
     const std::lock_guard lock(mutex_);
-    int64_t length = 0;
+    Prompts prompts;
     for (auto at = queue_.begin(); at != queue_.end();) {
         const auto text = at++;
-        const int64_t own = text->prompt->continued(), count = static_cast<int64_t>(batch_.size()) + 1;
-        const bool fits =
-            batch_.empty() || (own == length && count <= size_.batch && own * count <= context_);
-        if (text->scored_first() || !fits) continue;
-        length = own;
+        if (static_cast<int64_t>(batch_.size()) == size_.batch) break;
+        if (text->scored_first()) continue;
+        const int64_t own = text->prompt->continued();
+        if (!batch_.empty() && own != batch_.front().prompt->continued()) continue;
+        const int64_t read = std::max(prompts.count(), prompts.place(*text->prompt) + 1);
+        if (!batch_.empty() && own * read > context_) continue;
         batch_.splice(batch_.end(), queue_, text);
+        prompts.add(*text->prompt);  // without memory for it the text fails with its batch
     }
     return !batch_.empty();
 }
@@ -232,8 +250,12 @@ void Lane::forget_batch() {
 std::vector<float> Lane::prefill() {
     const int64_t sequences = static_cast<int64_t>(batch_.size()),
                   length = batch_.front().prompt->continued();
+    Prompts different;
     std::vector<std::vector<int32_t>> prompts;
-    for (const Text& text : batch_) prompts.push_back(continued_tokens(text));
+    for (const Text& text : batch_) {
+        different.add(*text.prompt);
+        prompts.push_back(continued_tokens(*text.prompt));
+    }
     const bool usable = size_.cache != PromptCache::off && decoder_.can_rewind() &&
                         held_.size() == prompts.size() && held_prompt_ > 0;
     bool same = usable && held_prompt_ == length;
@@ -260,9 +282,11 @@ std::vector<float> Lane::prefill() {
         counts_.reused += common;
     } else {
         std::vector<int32_t> all;
-        for (const auto& prompt : prompts) all.insert(all.end(), prompt.begin(), prompt.end());
+        for (const SharedPrompt* prompt : different.all)
+            all.insert(all.end(), prompt->tokens.begin() + prompt->document, prompt->tokens.end());
         in_pass_ = static_cast<int64_t>(all.size());
-        decoder_.prefill(*ops_, *weights_, all, sequences);
+        counts_.reused += (sequences - different.count()) * length;
+        decoder_.prefill(*ops_, *weights_, all, different.count(), std::move(different.of_text));
     }
     ++counts_.passes;
     held_logits_ = decoder_.logits(*ops_);

@@ -1,8 +1,8 @@
 // Texts in work on one model: they wait in a queue, are scored one by one, and continued together.
 //
 //   scoring      the log-probabilities of a prompt (echo), one pass over it: eval::Scorer; once for all its choices
-//   generation   up to EngineSize::batch texts at once whose prompts have the same number of tokens, which is
-//                what eval::Decoder takes; between two of its tokens one waiting prompt is scored
+//   generation   up to EngineSize::batch texts at once whose prompts have the same number of tokens, as
+//                eval::Decoder takes them, equal ones once; between two of its tokens one prompt is scored
 //
 // The prompts of the last generation are kept (PromptCache): `same`, whose result is the same to the bit, saves a
 // prompt that is asked for again; `prefix` also what two prompts begin with alike, and the rest of the new one takes
@@ -50,6 +50,10 @@ struct SharedPrompt {
     std::vector<int32_t> tokens;
     int64_t document = 0;  // where its last document begins: what a continuation sees
     int64_t continued() const { return static_cast<int64_t>(tokens.size()) - document; }
+    bool continued_as(const SharedPrompt& other) const {
+        return this == &other || std::equal(tokens.begin() + document, tokens.end(),
+                                            other.tokens.begin() + other.document, other.tokens.end());
+    }
     // The thread that owns the model writes these.
     std::shared_ptr<const PromptReport> report;
     std::vector<float> next;  // logits after the prompt, if it was scored with them

@@ -48,8 +48,9 @@ class DecoderBench {
         weights_.round(*ops_);
         held_.fill(*ops_);
     }
-    const std::vector<int32_t>& prefill(const std::vector<int32_t>& tokens, int64_t sequences) {
-        return decoder_.prefill(*ops_, weights_, tokens, sequences);
+    const std::vector<int32_t>& prefill(const std::vector<int32_t>& tokens, int64_t prompts,
+                                        std::vector<int64_t> prompt_of = {}) {
+        return decoder_.prefill(*ops_, weights_, tokens, prompts, std::move(prompt_of));
     }
     const std::vector<int32_t>& step(const std::vector<int32_t>& tokens) {
         return decoder_.step(*ops_, weights_, tokens);
@@ -90,6 +91,31 @@ inline double decoding_epsilon(const model::ModelConfig& m, int64_t tokens, Prec
     return 4 * std::sqrt(2.0 * static_cast<double>(products)) * 0x1p-9;
 }
 
+// Texts that share a prompt have the bits of the last text, which was continued beside others: its tokens, and its
+// logits from the prompt's last position on.
+inline void check_shared_prompt(DecoderBench& bench, const std::vector<int32_t>& tokens, const Text& text,
+                                const std::vector<std::vector<float>>& logits) {
+    const size_t sequences = static_cast<size_t>(text.sequences), prompt = static_cast<size_t>(text.prompt);
+    const auto same = [&](const std::vector<float>& shared, const std::vector<float>& expected) {
+        const size_t vocab = expected.size() / sequences;
+        for (size_t b = 0; b < sequences; ++b)
+            if (!std::equal(shared.begin() + static_cast<std::ptrdiff_t>(b * vocab),
+                            shared.begin() + static_cast<std::ptrdiff_t>((b + 1) * vocab),
+                            expected.end() - static_cast<std::ptrdiff_t>(vocab)))
+                return false;
+        return true;
+    };
+    const std::vector<int32_t> best =
+        bench.prefill({tokens.begin(), tokens.begin() + text.prompt}, 1, std::vector<int64_t>(sequences, 0));
+    CHECK(best == std::vector<int32_t>(sequences, best[0]));
+    bool all = same(bench.logits(), logits[0]);
+    for (size_t i = prompt; i < tokens.size(); ++i) {
+        bench.step(std::vector<int32_t>(sequences, tokens[i]));
+        all = all && same(bench.logits(), logits[i - prompt + 1]);
+    }
+    CHECK(all);
+}
+
 inline DecodingOutcome check_decoding(const model::ModelConfig& config, const Text& text,
                                       const CpuOptions& cpu = {.threads = 1}, uint32_t stream = 0) {
     const size_t sequences = static_cast<size_t>(text.sequences), room = static_cast<size_t>(text.room),
@@ -121,6 +147,8 @@ inline DecodingOutcome check_decoding(const model::ModelConfig& config, const Te
         best.push_back(bench.step(next));
         logits.push_back(bench.logits());
     }
+
+    check_shared_prompt(bench, texts.back(), text, logits);
 
     // The whole texts in one pass.
     Example whole{text.sequences, text.room, {}, {}, {}};

@@ -183,6 +183,28 @@ TEST_CASE("engine: a prompt that is asked for again is not computed again, and g
     CHECK(run(serve::PromptCache::same, 40) == run(serve::PromptCache::off, 0));
 }
 
+TEST_CASE(
+    "engine: equal prompts are read once, and their choices fill a batch that their tokens would not fit") {
+    serve::CompletionRequest r = request_for(tokens_of(60, 4), 12);
+    r.temperature = 1;
+    EngineBench alone({.context = 96}), together({.context = 96});
+    const auto one = together.engine.submit(r), other = together.engine.submit(r);
+    r.n = 2;
+    const auto two = together.engine.submit(r);
+    alone.start();
+    const auto expected = collect(*alone.engine.submit(r), 2);
+    CHECK(alone.engine.counts().reused == 60);
+    CHECK(expected[0].text != expected[1].text);
+    together.start();
+    const auto results = collect(*two, 2);
+    CHECK(results[0].text == expected[0].text);
+    CHECK(results[1].text == expected[1].text);
+    CHECK(collect(*one)[0].text == expected[0].text);
+    CHECK(collect(*other)[0].text == expected[0].text);
+    CHECK(together.engine.counts().passes == 1);
+    CHECK(together.engine.counts().reused == 180);
+}
+
 TEST_CASE("engine: a state that cannot go back is computed anew") {
     model::ModelConfig config = byte_model();
     config.residual.smear = true;
