@@ -1,8 +1,9 @@
 // One query of one head and its scores. Include after attention_tiles.h and loops.h in the same region.
 
 inline constexpr int64_t key_block = 128;
-// Rows of other heads lie between those that a thread reads, so it asks for them this many ahead.
-inline constexpr int64_t rows_ahead = 8;
+// Rows that prefetch() asks for ahead of those that are computed.
+inline constexpr int64_t rows_ahead = 64;
+inline constexpr int64_t keys_in_turn = 16;  // of a head, before the next head's of the same keys
 
 // Calls work with an element of the type of keys and values.
 template <class Work>
@@ -54,10 +55,14 @@ LONGREACH_INLINE Vec reduce_rows(Vec (&rows)[lanes]) {
 struct KeyRun {
     int64_t begin;
     int64_t operator[](int64_t j) const { return begin + j; }
+    int64_t ahead(int64_t j, int64_t) const { return begin + j + rows_ahead; }
 };
 struct KeyList {
     const int32_t* keys;
     int64_t operator[](int64_t j) const { return keys[j]; }
+    int64_t ahead(int64_t j, int64_t count) const {
+        return keys[j + rows_ahead < count ? j + rows_ahead : count - 1];
+    }
 };
 
 // Products of a query with keys whose channels have decayed, AttentionSpec::channel_sums.
@@ -81,28 +86,46 @@ void decayed_products(float* y, const Query& at, const Keys& keys, int64_t count
     }
 }
 
-// Exponents in base 2 of `count` keys, at most key_block, into y; returns the largest.
-template <class Element, class Keys>
-float exponents(float* y, const Query& at, const Keys& keys, int64_t count, const Tensor& q,
-                const Tensor& k) {
-    const AttentionSpec& s = at.spec;
-    const float *query = at.query_of(q), *far_query = s.far_queries ? at.query_of(s.far_queries) : nullptr;
-    const auto rows = at.rows_of<Element>(k, 0),
-               far_rows = at.rows_of<Element>(far_query ? s.far_keys : k, 0);
-    const auto product = [&](int64_t j) __attribute__((always_inline)) {
-        const bool far = far_query && at.position - keys[j] >= s.far_from;
-        const auto& from = far ? far_rows : rows;
-        prefetch(from[keys[j + rows_ahead < count ? j + rows_ahead : count - 1]], s.head_dim);
-        return folded(products(far ? far_query : query, from[keys[j]], s.head_dim));
-    };
-    int64_t next = 0;
-    if (s.channel_sums) decayed_products(y, at, keys, next = count, query, rows);
-    for (; next + lanes <= count; next += lanes) {
-        Vec sums[lanes];
-        for (int i = 0; i < lanes; ++i) sums[i] = product(next + i);
-        store(y + next, reduce_rows(sums));
+// The products of a query with keys.
+template <class Element>
+struct QueryProducts {
+    const float *query, *far_query;
+    Rows<Element> rows, far_rows;
+    int64_t head_dim, position, far_from;
+
+    QueryProducts() = default;
+    QueryProducts(const Query& at, const Tensor& q, const Tensor& k)
+        : query(at.query_of(q)),
+          far_query(at.spec.far_queries ? at.query_of(at.spec.far_queries) : nullptr),
+          rows(at.rows_of<Element>(k, 0)),
+          far_rows(at.rows_of<Element>(far_query ? at.spec.far_keys : k, 0)),
+          head_dim(at.spec.head_dim),
+          position(at.position),
+          far_from(at.spec.far_from) {}
+
+    // With keys[begin, end) of the `count` that will be asked for.
+    template <class Keys>
+    void find(float* y, const Keys& keys, int64_t begin, int64_t end, int64_t count) const {
+        const auto product = [&](int64_t j) __attribute__((always_inline)) {
+            const bool far = far_query && position - keys[j] >= far_from;
+            const auto& from = far ? far_rows : rows;
+            prefetch(from[keys.ahead(j, count)], head_dim);
+            return folded(products(far ? far_query : query, from[keys[j]], head_dim));
+        };
+        int64_t next = begin;
+        for (; next + lanes <= end; next += lanes) {
+            Vec sums[lanes];
+            for (int i = 0; i < lanes; ++i) sums[i] = product(next + i);
+            store(y + next, reduce_rows(sums));
+        }
+        for (; next < end; ++next) y[next] = reduce_add(product(next));
     }
-    for (; next < count; ++next) y[next] = reduce_add(product(next));
+};
+
+// Exponents in base 2 from the products of `count` keys, at most key_block, in place; returns the largest.
+template <class Keys>
+float exponents_of(float* y, const Query& at, const Keys& keys, int64_t count) {
+    const AttentionSpec& s = at.spec;
     const bool capped = s.softcap > 0;
     const float factor = at.of_row(s.row_factor, 1.0f);
     const Vec scale = splat(capped ? s.scale / s.softcap : s.scale * factor);
@@ -135,7 +158,18 @@ float exponents(float* y, const Query& at, const Keys& keys, int64_t count, cons
     });
     return reduce_max(most);
 }
-// The same of keys of either type.
+// The same from the keys, into y.
+template <class Element, class Keys>
+float exponents(float* y, const Query& at, const Keys& keys, int64_t count, const Tensor& q,
+                const Tensor& k) {
+    const QueryProducts<Element> products(at, q, k);
+    if (at.spec.channel_sums)
+        decayed_products(y, at, keys, count, products.query, products.rows);
+    else
+        products.find(y, keys, 0, count, count);
+    return exponents_of(y, at, keys, count);
+}
+// Of keys of either type.
 template <class Keys>
 float exponents(float* y, const Query& at, const Keys& keys, int64_t count, const Tensor& q,
                 const Tensor& k) {

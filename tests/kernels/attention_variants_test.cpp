@@ -129,6 +129,18 @@ TEST_CASE("random variants of attention, one query at a time, against double") {
         Problem p(c);
         return decoded(p, ops);
     });
+    // More heads than take turns at the same keys, and shares of threads that begin within a group.
+    c.heads = 20;
+    c.kv_heads = 4;
+    for_each_isa([&](Ops& ops) {
+        Problem p(c);
+        decoded(p, ops);
+        CHECK(Reference(p, ExactInputs(p)).o.worst(p.o) <= 1);
+    });
+    check_thread_independence([&](Ops& ops) {
+        Problem p(c);
+        return decoded(p, ops);
+    });
 }
 
 // One factor of each product is rounded, the key or the value, in place of both: half of Variant::input.
