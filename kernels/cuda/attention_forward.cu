@@ -87,6 +87,16 @@ DEVICE auto& state_of(Tiles& tiles, RowState<M, 1>& own) {
         return own;
 }
 
+template <int M, int threads>
+DEVICE void clear_rows(RowState<M, threads>& state, float (&maxima)[2 * M]) {
+    const int thread = threads == 1 ? 0 : static_cast<int>(threadIdx.x);
+#pragma unroll
+    for (int r = 0; r < 2 * M; ++r) {
+        state.reference[r][thread] = maxima[r] = -INFINITY;
+        state.sum[r][thread] = 0.0f;
+    }
+}
+
 template <class T>
 struct ForwardOutput {
     View<T> o;
@@ -308,89 +318,187 @@ struct Work {
     }
 };
 
+// What a block brings to shared memory: its queries, and tile by tile keys, values, and what scores take from tables.
 template <class T, int D, ScoreMode mode, bool rare>
-KERNEL(128, 1)
-void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
+struct Arrivals {
     using Shape = ForwardShape<T, D, mode, rare>;
-    constexpr int M = Shape::M, N = Shape::N, C = Shape::C, threads = Shape::threads;
-    constexpr int tile_rows = Shape::rows, keys = Shape::keys;
-    constexpr bool tabled = ForwardLayout<T, D, mode, rare>::tabled;
-    auto& tiles = shared<ForwardLayout<T, D, mode, rare>>();
-    const Work work(a, tile_rows, static_cast<int>(blockIdx.x));
-    const int sequence = work.sequence, head = work.head, query0 = work.query0;
-    if (sequence < 0) return;
-    const int last_query = min(query0 + tile_rows, a.length) - 1;
-    const int first_key = a.first_visible(sequence, query0) / keys * keys;
-    const int lane = static_cast<int>(threadIdx.x % 32);
-    const int row0 = static_cast<int>(threadIdx.x / 32) * (16 * M), row = row0 + lane / 4;  // of the tile
-    const int kv_head = head / (a.heads / a.kv_heads);
-    const HeadRows<const T> k = a.head(a.k, sequence, kv_head);
-    const auto of_head = [&](const View<const T>& x) { return a.head(x, anew(sequence), anew(kv_head)); };
+    using Layout = ForwardLayout<T, D, mode, rare>;
+    static constexpr int rows = Shape::rows, keys = Shape::keys, threads = Shape::threads;
+    static_assert(keys <= threads);
+    const AttentionInput<T>& a;
+    Layout& tiles;
+    int sequence, head, query0, kv_head;
+    HeadRows<const T> k;
+    // By distance and by key, in transit.
+    TableAhead<threads, rows, keys> ahead;
+    double sum_ahead = 0.0;
+
+    DEVICE Arrivals(const AttentionInput<T>& a, Layout& tiles, const Work& work)
+        : a(a),
+          tiles(tiles),
+          sequence(work.sequence),
+          head(work.head),
+          query0(work.query0),
+          kv_head(work.head / (a.heads / a.kv_heads)),
+          k(a.head(a.k, work.sequence, kv_head)) {}
+
     // Of a tile of keys some pairs are near, some are far.
-    const auto has_near = [&](int key0) {
+    DEVICE bool has_near(int key0) const {
         return !rare || !a.far_k.data || query0 - (key0 + keys - 1) < a.far_from;
-    };
-    const auto has_far = [&](int key0) {
-        return rare && a.far_k.data && query0 + tile_rows - 1 - key0 >= a.far_from;
-    };
-    const auto load_keys = [&](int key0) {
+    }
+    DEVICE bool has_far(int key0) const {
+        return rare && a.far_k.data && query0 + rows - 1 - key0 >= a.far_from;
+    }
+    DEVICE HeadRows<const T> of_head(const View<const T>& x) const {
+        return a.head(x, anew(sequence), anew(kv_head));
+    }
+    DEVICE void start_queries() const {
+        load_tile<threads>(tiles.q, a.head(a.q, sequence, head), query0);
+        if constexpr (rare) {
+            if (a.far_q.data) load_tile<threads>(tiles.far.q, a.head(a.far_q, sequence, head), query0);
+        }
+        cp_async_commit();
+    }
+    DEVICE void start_keys(int key0) const {
         if (has_near(key0)) load_tile<threads>(tiles.k, k, key0);
         if constexpr (rare) {
             if (has_far(key0)) load_tile<threads>(tiles.far.k, of_head(a.far_k), key0);
         }
         cp_async_commit();
-    };
-
-    load_tile<threads>(tiles.q, a.head(a.q, sequence, head), query0);
-    if constexpr (rare) {
-        if (a.far_q.data) load_tile<threads>(tiles.far.q, a.head(a.far_q, sequence, head), query0);
     }
-    cp_async_commit();
-    load_keys(first_key);
-    // What scores take from tables by distance and by key, in transit to shared memory.
-    TableAhead<threads, tile_rows, keys> ahead;
-    static_assert(keys <= threads);
-    const int own_key = static_cast<int>(threadIdx.x);
-    double sum_ahead = 0.0;
-    const auto read_table = [&](int key0) {
+    DEVICE void start_values(int key0) const {
+        load_tile<threads>(tiles.v, of_head(a.v), key0);
+        cp_async_commit();
+    }
+    DEVICE void read_table(int key0) {
+        const int key = static_cast<int>(threadIdx.x);
         if (has_table<mode>(a)) ahead.read(a, head, query0, key0);
-        if (has_forget<mode>(a) && own_key < keys) sum_ahead = forget_sum(a, sequence, head, key0 + own_key);
-    };
-    const auto write_table = [&] {
-        if constexpr (tabled) {
+        if (has_forget<mode>(a) && key < keys) sum_ahead = forget_sum(a, sequence, head, key0 + key);
+    }
+    DEVICE void write_table() const {
+        const int key = static_cast<int>(threadIdx.x);
+        if constexpr (Layout::tabled) {
             if (has_table<mode>(a)) ahead.write(tiles.table);
         }
         if constexpr (may_forget<mode>) {
-            if (has_forget<mode>(a) && own_key < keys) tiles.forget.of_key[own_key] = split_sum(sum_ahead);
+            if (has_forget<mode>(a) && key < keys) tiles.forget.of_key[key] = split_sum(sum_ahead);
         }
-    };
-    read_table(first_key);
+    }
+};
 
-    RowState<M, 1> own_state;
-    auto& state = state_of(tiles, own_state);
-    const int thread = M == 2 ? static_cast<int>(threadIdx.x) : 0;
-    float factors[2 * M], maxima[2 * M];  // maxima of this thread's columns
+// Writes what scores take from a row, before any key was met; factors: those of a thread's rows.
+template <class T, int D, ScoreMode mode, bool rare, int M>
+DEVICE void write_constants(ForwardLayout<T, D, mode, rare>& tiles, float (&factors)[2 * M],
+                            const AttentionInput<T>& a, const Work& work, int row, int last_query) {
 #pragma unroll
     for (int r = 0; r < 2 * M; ++r) {
+        const int i = work.query0 + row + 8 * r, of_tile = row + 8 * r;
         ScoreRow of{1.0f, 0.0f};
-        if (query0 + row + 8 * r < a.length) of = score_row(a, sequence, head, query0 + row + 8 * r);
-        state.reference[r][thread] = maxima[r] = -INFINITY;
-        state.sum[r][thread] = 0.0f;
+        if (i < a.length) of = score_row(a, work.sequence, work.head, i);
         factors[r] = mode == ScoreMode::plain ? a.scale * of.factor * log2_e : of.factor;
-        if (lane % 4 != 0) continue;
+        if (threadIdx.x % 4 != 0) continue;
         // A factor of 0 becomes one so small that it makes finite scores 0 and leaves -infinity alone.
-        tiles.constants.factor[row + 8 * r] = mode != ScoreMode::plain ? of.factor
-                                              : factors[r] == 0.0f     ? FLT_MIN
-                                                                       : fabsf(factors[r]);
-        tiles.constants.square[row + 8 * r] = of.square;
+        tiles.constants.factor[of_tile] = mode != ScoreMode::plain ? of.factor
+                                          : factors[r] == 0.0f     ? FLT_MIN
+                                                                   : fabsf(factors[r]);
+        tiles.constants.square[of_tile] = of.square;
         if constexpr (may_forget<mode>) {
             if (has_forget<mode>(a))
-                tiles.forget.of_query[row + 8 * r] =
-                    split_sum(forget_sum(a, sequence, head, query0 + row + 8 * r));
+                tiles.forget.of_query[of_tile] = split_sum(forget_sum(a, work.sequence, work.head, i));
         }
-        tiles.constants.first_visible[row + 8 * r] =
-            a.first_visible(sequence, min(query0 + row + 8 * r, last_query));
+        tiles.constants.first_visible[of_tile] = a.first_visible(work.sequence, min(i, last_query));
     }
+}
+
+// Products of queries and keys, those of far pairs with the far tiles.
+template <class T, int D, ScoreMode mode, bool rare, int M, int N>
+DEVICE void multiply_keys(Fragments<M, N>& scores, const Arrivals<T, D, mode, rare>& arrivals,
+                          const Sight& sight, int row0, int key0) {
+    auto& tiles = arrivals.tiles;
+    const AttentionInput<T>& a = arrivals.a;
+    scores.clear();
+    if (arrivals.has_near(key0)) multiply_rows(scores, tiles.q, row0, tiles.k, a.channels);
+    if constexpr (rare) {
+        if (!arrivals.has_far(key0)) return;
+        Fragments<M, N> far;
+        far.clear();
+        multiply_rows(far, tiles.far.q, row0, tiles.far.k, a.channels);
+#pragma unroll
+        for (int r = 0; r < 2 * M; ++r)
+#pragma unroll
+            for (int n = 0; n < N; ++n)
+#pragma unroll
+                for (int parity = 0; parity < 2; ++parity) {
+                    const int e = r % 2 * 2 + parity;
+                    if (sight.row + 8 * r - (sight.key + 8 * n + parity) >= a.far_from)
+                        scores.of[r / 2][n][e] = far.of[r / 2][n][e];
+                }
+    }
+}
+
+// Adds the sink, writes lse and row maxima; inverse: what the outputs of a thread's rows are multiplied by.
+template <bool rare, int M, int threads, class T, class Constants>
+DEVICE void finish_rows(float (&inverse)[2 * M], const RowState<M, threads>& state,
+                        const float (&maxima)[2 * M], const AttentionInput<T>& a, const ForwardOutput<T>& out,
+                        const Work& work, const Constants& constants, int row) {
+    const int thread = threads == 1 ? 0 : static_cast<int>(threadIdx.x);
+    const bool writes = threadIdx.x % 4 == 0;
+#pragma unroll
+    for (int r = 0; r < 2 * M; ++r) {
+        float sum = state.sum[r][thread];
+        sum += __shfl_xor_sync(all_lanes, sum, 1);
+        sum += __shfl_xor_sync(all_lanes, sum, 2);
+        float reference = state.reference[r][thread], shrink = 1.0f;
+        if (a.sink) {
+            const float logit = a.sink[work.head] * log2_e;
+            if (logit > reference) {
+                shrink = exp2_approx(reference - logit);
+                reference = logit;
+                sum = fmaf(sum, shrink, 1.0f);
+            } else {
+                sum += exp2_approx(logit - reference);
+            }
+        }
+        inverse[r] = shrink / sum;
+        const int i = work.query0 + row + 8 * r;
+        const int64_t n = static_cast<int64_t>(work.sequence) * a.length + i;
+        if (i < a.length && writes) out.lse[work.head * out.lse_step + n] = (reference + log2f(sum)) * ln_2;
+        if constexpr (rare) {
+            float most = maxima[r];
+            most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 1));
+            most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 2));
+            if (out.maxima && i < a.length && writes)
+                out.maxima[work.head * out.maxima_step + n] =
+                    constants.factor[row + 8 * r] == 0.0f ? -INFINITY : most;
+        }
+    }
+}
+
+template <class T, int D, ScoreMode mode, bool rare>
+KERNEL(128, 1)
+void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
+    using Layout = ForwardLayout<T, D, mode, rare>;
+    using Shape = typename Layout::Shape;
+    constexpr int M = Shape::M, N = Shape::N, C = Shape::C;
+    constexpr int tile_rows = Shape::rows, keys = Shape::keys;
+    auto& tiles = shared<Layout>();
+    const Work work(a, tile_rows, static_cast<int>(blockIdx.x));
+    const int sequence = work.sequence, query0 = work.query0;
+    if (sequence < 0) return;
+    const int last_query = min(query0 + tile_rows, a.length) - 1;
+    const int first_key = a.first_visible(sequence, query0) / keys * keys;
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int row0 = static_cast<int>(threadIdx.x / 32) * (16 * M), row = row0 + lane / 4;  // of the tile
+
+    Arrivals<T, D, mode, rare> arrivals(a, tiles, work);
+    arrivals.start_queries();
+    arrivals.start_keys(first_key);
+    arrivals.read_table(first_key);
+    RowState<M, 1> own_state;
+    auto& state = state_of(tiles, own_state);
+    float factors[2 * M], maxima[2 * M];  // maxima of this thread's columns
+    write_constants<T, D, mode, rare, M>(tiles, factors, a, work, row, last_query);
+    clear_rows(state, maxima);
     if constexpr (mode == ScoreMode::plain) {
         cp_async_wait<1>();
         __syncthreads();  // the queries are there
@@ -403,88 +511,38 @@ void attention_kernel(AttentionInput<T> a, ForwardOutput<T> out) {
     for (int key0 = first_key; key0 <= last_query; key0 += keys) {
         cp_async_wait<0>();
         __syncthreads();  // the keys are there, and nobody needs the values before
-        load_tile<threads>(tiles.v, of_head(a.v), key0);
-        cp_async_commit();
-        write_table();
+        arrivals.start_values(key0);
+        arrivals.write_table();
         const int warp_first = query0 + row0, warp_last = min(warp_first + 16 * M - 1, last_query);
         const int(&first_visible)[tile_rows] = tiles.constants.first_visible;
         const bool seen = first_visible[row0] < key0 + keys && warp_first <= last_query && key0 <= warp_last;
         const bool whole = first_visible[row0 + 16 * M - 1] <= key0 && key0 + keys - 1 <= warp_first;
         const Sight sight{query0 + row, key0 + lane % 4 * 2, seen, !whole};
         Fragments<M, N> scores;
-        if (sight.any) {
-            scores.clear();
-            if (has_near(key0)) multiply_rows(scores, tiles.q, row0, tiles.k, a.channels);
-            if constexpr (rare) {
-                if (has_far(key0)) {
-                    Fragments<M, N> far;
-                    far.clear();
-                    multiply_rows(far, tiles.far.q, row0, tiles.far.k, a.channels);
-#pragma unroll
-                    for (int r = 0; r < 2 * M; ++r)
-#pragma unroll
-                        for (int n = 0; n < N; ++n)
-#pragma unroll
-                            for (int parity = 0; parity < 2; ++parity) {
-                                const int e = r % 2 * 2 + parity;
-                                if (sight.row + 8 * r - (sight.key + 8 * n + parity) >= a.far_from)
-                                    scores.of[r / 2][n][e] = far.of[r / 2][n][e];
-                            }
-                }
-            }
-        }
+        if (sight.any) multiply_keys(scores, arrivals, sight, row0, key0);
         cp_async_wait<0>();
         __syncthreads();  // values and table are there, and nobody needs the keys
-        if (key0 + keys <= last_query) load_keys(key0 + keys);
+        if (key0 + keys <= last_query) arrivals.start_keys(key0 + keys);
         if (sight.any) {
             if constexpr (mode == ScoreMode::forget)
                 score_tile<mode, rare>(scores, maxima, a, out, sight, Nothing{}, tiles.constants, row);
-            else if constexpr (tabled)
+            else if constexpr (Layout::tabled)
                 score_tile<mode, rare>(scores, maxima, a, out, sight, tiles.table, tiles.constants, row);
             if constexpr (may_forget<mode>) {
                 if (has_forget<mode>(a)) forget_tile(scores, tiles.forget, row);
             }
             if (sight.masked) mask_tile(scores, tiles.constants, sight, row);
             softmax_tile<mode>(scores, state, output, tiles.constants, row);
-            read_table(key0 + keys);
+            arrivals.read_table(key0 + keys);
             multiply_scores(output, scores, tiles.v, 0, a.channels);
         } else {
-            read_table(key0 + keys);
+            arrivals.read_table(key0 + keys);
         }
     }
 
     const Work now(a, tile_rows, anew(static_cast<int>(blockIdx.x)));  // not kept along the way
     float inverse[2 * M];
-#pragma unroll
-    for (int r = 0; r < 2 * M; ++r) {
-        float sum = state.sum[r][thread];
-        sum += __shfl_xor_sync(all_lanes, sum, 1);
-        sum += __shfl_xor_sync(all_lanes, sum, 2);
-        float reference = state.reference[r][thread], shrink = 1.0f;
-        if (a.sink) {
-            const float logit = a.sink[now.head] * log2_e;
-            if (logit > reference) {
-                shrink = exp2_approx(reference - logit);
-                reference = logit;
-                sum = fmaf(sum, shrink, 1.0f);
-            } else {
-                sum += exp2_approx(logit - reference);
-            }
-        }
-        inverse[r] = shrink / sum;
-        const int i = now.query0 + row + 8 * r;
-        const int64_t n = static_cast<int64_t>(now.sequence) * a.length + i;
-        if (i < a.length && lane % 4 == 0)
-            out.lse[now.head * out.lse_step + n] = (reference + log2f(sum)) * ln_2;
-        if constexpr (rare) {
-            float most = maxima[r];
-            most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 1));
-            most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 2));
-            if (out.maxima && i < a.length && lane % 4 == 0)
-                out.maxima[now.head * out.maxima_step + n] =
-                    tiles.constants.factor[row + 8 * r] == 0.0f ? -INFINITY : most;
-        }
-    }
+    finish_rows<rare>(inverse, state, maxima, a, out, now, tiles.constants, row);
     const HeadRows<T> to{
         out.o.at(static_cast<int64_t>(now.sequence) * a.length, static_cast<int64_t>(now.head) * a.channels),
         out.o.stride, a.length, a.channels, out.vectors};
