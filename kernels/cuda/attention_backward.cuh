@@ -201,6 +201,15 @@ DEVICE void tell_pair(int pair) {
         named_arrive<first + 1>(64);
 }
 
+// work(true) of a tile of which the warp's rows do not see everything, work(false) of the others; as types.
+template <class Work>
+DEVICE void for_sight(bool hidden, Work work) {
+    if (hidden)
+        work(std::true_type{});
+    else
+        work(std::false_type{});
+}
+
 template <class T>
 DEVICE void store_channels(T* row, int channel, int channels, float x, float y, bool pair) {
     if (pair) {
@@ -213,6 +222,18 @@ DEVICE void store_channels(T* row, int channel, int channels, float x, float y, 
     }
     if (channel < channels) row[channel] = narrow<T>(x);
     if (channel + 1 < channels) row[channel + 1] = narrow<T>(y);
+}
+// The thread's part of row `band` of sums, from channel0 on, times a factor.
+template <class T, int M, int C>
+DEVICE void store_band(const Backward<T>& b, T* row, const Fragments<M, C>& sums, int band, int channel0,
+                       float factor) {
+    const int t = anew(static_cast<int>(threadIdx.x % 4)), e = band % 2 * 2;
+#pragma unroll
+    for (int x = 0; x < C; ++x) {
+        const float(&of)[4] = sums.of[band / 2][x];
+        store_channels(row, channel0 + 8 * x + 2 * t, b.in.channels, of[e] * factor, of[e + 1] * factor,
+                       b.pairs);
+    }
 }
 
 }  // namespace longreach::cuda

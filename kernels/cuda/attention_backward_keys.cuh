@@ -162,10 +162,7 @@ struct KeyBlock {
                 exchange.ds[band][column][thread % 32] = pack_bf16(low.ds, high.ds);
             });
         };
-        if (hidden)
-            pairs(std::true_type{});
-        else
-            pairs(std::false_type{});
+        for_sight(hidden, pairs);
         tell_pair<Handed::ds>(sharers);
     }
     // Of one warp: P^T in s, dS^T in dp.
@@ -185,10 +182,7 @@ struct KeyBlock {
                 to_ds = x.ds;
             });
         };
-        if (hidden)
-            pairs(std::true_type{});
-        else
-            pairs(std::false_type{});
+        for_sight(hidden, pairs);
     }
 
     // dc of the keys, from the queries of a head.
@@ -209,13 +203,7 @@ struct KeyBlock {
             if (key >= a.length) continue;
             T* row = to.at(static_cast<int64_t>(sequence) * a.length + key,
                            static_cast<int64_t>(kv_head) * a.channels);
-#pragma unroll
-            for (int x = 0; x < c; ++x) {
-                const float(&of)[4] = from.of[band / 2][x];
-                const int e = band % 2 * 2;
-                store_channels(row, channel0 + 8 * x + 2 * t, a.channels, of[e] * factor, of[e + 1] * factor,
-                               b.pairs);
-            }
+            store_band(b, row, from, band, channel0, factor);
         }
     }
 };
