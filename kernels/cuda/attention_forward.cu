@@ -449,16 +449,7 @@ DEVICE void finish_rows(float (&inverse)[2 * M], const RowState<M, threads>& sta
         sum += __shfl_xor_sync(all_lanes, sum, 1);
         sum += __shfl_xor_sync(all_lanes, sum, 2);
         float reference = state.reference[r][thread], shrink = 1.0f;
-        if (a.sink) {
-            const float logit = a.sink[work.head] * log2_e;
-            if (logit > reference) {
-                shrink = exp2_approx(reference - logit);
-                reference = logit;
-                sum = fmaf(sum, shrink, 1.0f);
-            } else {
-                sum += exp2_approx(logit - reference);
-            }
-        }
+        if (a.sink) shrink = add_sink(sum, reference, a.sink[work.head] * log2_e);
         inverse[r] = shrink / sum;
         const int i = work.query0 + row + 8 * r;
         const int64_t n = static_cast<int64_t>(work.sequence) * a.length + i;

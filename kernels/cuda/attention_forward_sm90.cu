@@ -250,16 +250,7 @@ DEVICE void finish_rows(const Sm90ForwardArguments& x, BoxedTile<Sm90Forward<D>:
         float sum = rows.sum[r], reference = rows.reference[r], shrink = 1.0f;
         sum += __shfl_xor_sync(all_lanes, sum, 1);
         sum += __shfl_xor_sync(all_lanes, sum, 2);
-        if (a.sink) {
-            const float logit = a.sink[item.head] * log2_e;
-            if (logit > reference) {
-                shrink = exp2_approx(reference - logit);
-                reference = logit;
-                sum = fmaf(sum, shrink, 1.0f);
-            } else {
-                sum += exp2_approx(logit - reference);
-            }
-        }
+        if (a.sink) shrink = add_sink(sum, reference, a.sink[item.head] * log2_e);
         inverse[r] = shrink / sum;
         const int i = item.query0 + row_of_tile + 8 * r;
         if (i < a.length && lane % 4 == 0)

@@ -414,6 +414,18 @@ DEVICE void load_table(TableSlice<Q, K>& to, const AttentionInput<T>& a, int hea
     ahead.write(to);
 }
 
+// Adds a sink, in units of y2, to a row's sum relative to a reference, which follows the sink. What outputs shrink by.
+DEVICE float add_sink(float& sum, float& reference, float sink) {
+    if (!(sink > reference)) {
+        sum += exp2_approx(sink - reference);
+        return 1.0f;
+    }
+    const float shrink = exp2_approx(reference - sink);
+    reference = sink;
+    sum = fmaf(sum, shrink, 1.0f);
+    return shrink;
+}
+
 // --- what a tile of queries sees
 
 // Whether key j is visible to query i.

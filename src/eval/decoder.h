@@ -61,8 +61,7 @@ class Decoder {
     model::DeviceBatch batch_;
     Tensor logits_;  // f32 [B V]
     int64_t sequences_ = 0, position_ = 0;
-    std::vector<int64_t>
-        prompt_of_;  // after prefill(), of texts that share prompts: the rows of the last pass
+    std::vector<int64_t> prompt_of_;  // after prefill(): which row of the pass each text continues
     std::vector<int32_t> best_;
 };
 
